@@ -7,7 +7,6 @@ But an emulated run whose times a test looks at needs the CPUs for itself: such 
 
 import os
 import signal
-import subprocess
 from collections import defaultdict
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -20,6 +19,7 @@ from testbed import fast
 from testbed.limits import simulations_at_once
 from testbed.model.errors import MachineError
 from tests import turns
+from tests.commands import completed
 from tests.judging import (  # noqa: F401 - hooks
     pytest_made_again,
     pytest_report_teststatus,
@@ -85,7 +85,7 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
 
     For `-n auto` one more, because many tests wait. Each has to collect all tests first.
     """
-    return simulations_at_once() + (config.option.numprocesses == "auto")
+    return simulations_at_once() + int(config.option.numprocesses == "auto")
 
 
 def pytest_report_header() -> str:
@@ -148,15 +148,19 @@ def _obstacle() -> str | None:
     """Return why namespaces cannot be made here; None if they can."""
     if os.geteuid() != 0:
         return "needs root: sudo make test"
-    tried = subprocess.run(
-        ["unshare", "--net", "--mount", "--pid", "--fork", "true"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    tried = completed(["unshare", "--net", "--mount", "--pid", "--fork", "true"])
     if tried.returncode != 0:
         return f"needs namespaces (a container must be privileged): {tried.stderr.strip()}"
     return None
+
+
+@pytest.fixture
+def has_link_model() -> None:
+    """Skip the test where the link model is not built, or does not load."""
+    from testbed.emulation.fabric.link_model import link_model  # noqa: PLC0415 - NumPy, which few tests need
+
+    if missing := link_model.missing():
+        pytest.skip(str(missing))
 
 
 @pytest.fixture

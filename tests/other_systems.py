@@ -4,9 +4,10 @@ Modules that only Linux or only UNIX has cannot be imported, and what these syst
 modules is gone before anything of the testbed is loaded.
 """
 
-import subprocess
 import sys
 from pathlib import Path
+
+from tests.commands import Completed, completed
 
 LACKING = {
     "Darwin": (
@@ -79,9 +80,7 @@ def call(*words, status=0):
 """
 
 
-def execute(
-    system: str, calls: str, directory: Path, never: tuple[str, ...] = ()
-) -> subprocess.CompletedProcess[str]:
+def execute(system: str, calls: str, directory: Path, never: tuple[str, ...] = ()) -> Completed:
     """Execute Python code on an imitated system.
 
     Args:
@@ -92,10 +91,4 @@ def execute(
     """
     modules, names = LACKING[system]
     begin = _IMITATION.format(system=system, modules=modules, names=names, parts=never)
-    return subprocess.run(
-        [sys.executable, "-c", begin + calls],
-        cwd=directory,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    return completed([sys.executable, "-c", begin + calls], cwd=directory)

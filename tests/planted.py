@@ -19,7 +19,6 @@ class Planted:
     """
 
     def __init__(self, directory: Path) -> None:
-        """Write them."""
         self.directory = directory / "planted"
         self.directory.mkdir()
         self._mark = directory / "executed"

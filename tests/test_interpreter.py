@@ -15,6 +15,7 @@ import testbed
 from testbed import interpreter
 from testbed.studies.bench.cost import in_new_process
 from testbed.studies.labs.grading.course import Course, grade_all
+from tests.commands import completed
 from tests.planted import NAMES, Planted
 
 ROOT = Path(testbed.__file__).parents[1]
@@ -207,12 +208,9 @@ def test_series_are_made_by_the_installed_package(planted: Planted, place: tuple
     fabric = (ROOT / "topologies/clos-tiny.yaml").read_text(encoding="utf-8")
     (planted.directory / "own/fabric.yaml").write_text(fabric, encoding="utf-8")
     options = ["--no-figures", "--repeat", "2", "--results", "made"]
-    done = subprocess.run(
+    done = completed(
         [COMMAND, "simulate", "./mine.yaml", *options, *place],
         env={name: value for name, value in os.environ.items() if name != "PYTHONPATH"},
-        capture_output=True,
-        text=True,
-        check=False,
     )
     assert not planted.executed
     assert done.returncode == 0, done.stdout + done.stderr
@@ -223,12 +221,9 @@ def test_the_module_leaves_the_current_directory_before_it_imports(planted: Plan
     """`python -m testbed`; what Python imports before that module is beyond its reach."""
     for name in ("testbed", "sitecustomize"):
         (planted.directory / f"{name}.py").unlink()
-    done = subprocess.run(
+    done = completed(
         [sys.executable, "-m", "testbed", "list"],
         env={name: value for name, value in os.environ.items() if name != "PYTHONPATH"},
-        capture_output=True,
-        text=True,
-        check=False,
     )
     assert not planted.executed
     assert done.returncode == 0, done.stderr
@@ -244,24 +239,18 @@ def test_a_command_leaves_the_current_directory_of_pythonpath(
         (planted.directory / f"{name}.py").unlink()
     for name in ("typer", "typing", "pathlib", "subprocess"):
         shutil.copy(planted.directory / "json.py", planted.directory / f"{name}.py")
-    done = subprocess.run(
+    done = completed(
         [COMMAND.with_name(program), "--help"],
         env={**os.environ, "PYTHONPATH": os.pathsep.join([entry, "/opt/x"])},
-        capture_output=True,
-        text=True,
-        check=False,
     )
     assert not planted.executed
     assert done.returncode == 0, done.stderr
 
 
 def test_a_checkout_in_the_current_directory_is_still_used() -> None:
-    done = subprocess.run(
+    done = completed(
         [sys.executable, "-m", "testbed", "list"],
         env={**os.environ, "PYTHONPATH": os.pathsep},
         cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
     )
     assert done.returncode == 0, done.stderr

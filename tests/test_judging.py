@@ -1,11 +1,12 @@
 """Tests that cannot be judged: made again in calm, neither passed nor failed, except in CI."""
 
 import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from tests.commands import Completed, completed
 
 ROOT = Path(__file__).parents[1]
 
@@ -43,18 +44,15 @@ def test_other_program(): pytest.skip("no other-program: apt-get install another
 
 def _session(
     directory: Path, untrusted: int, calm: float, patience: int = 2, **environment: str
-) -> subprocess.CompletedProcess[str]:
+) -> Completed:
     """A session with a test of which so many runs cannot be trusted."""
     (directory / "conftest.py").write_text(CONFTEST.format(patience=patience, calm=calm))
     (directory / "test_them.py").write_text(TESTS.format(untrusted=untrusted))
     kept = {name: value for name, value in os.environ.items() if name != "CI"}
-    return subprocess.run(
+    return completed(
         [sys.executable, "-m", "pytest", "-q", "-n", "2", "--dist", "loadfile", "."],
         cwd=directory,
         env=kept | {"PYTHONPATH": str(ROOT)} | environment,
-        capture_output=True,
-        text=True,
-        check=False,
     )
 
 

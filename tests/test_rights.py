@@ -3,7 +3,6 @@
 import os
 import shutil
 import signal
-import subprocess
 import sys
 import zipfile
 from collections.abc import Iterator
@@ -23,6 +22,7 @@ from testbed.studies.labs.grading.submission import submit
 from testbed.studies.labs.library import LABS, load_lab
 from testbed.studies.labs.runs import _show
 from testbed.studies.labs.work import set_aside, start
+from tests.commands import completed
 
 pytestmark = pytest.mark.root
 
@@ -193,10 +193,8 @@ def test_a_students_links_lead_only_to_what_they_may_read(
     linked.rename(home / "moved")
     linked.symlink_to(secret if place == ".lab" else secret / linked.name)
     as_student = {"SUDO_UID": str(OWNER), "SUDO_GID": str(OWNER)}
-    done = subprocess.run(
-        [sys.executable, "-P", "-m", "testbed", "lab", command],
-        cwd=work.path, env=os.environ | as_student, capture_output=True, text=True, check=False,
-    )  # fmt: skip
+    lab = [sys.executable, "-P", "-m", "testbed", "lab", command]
+    done = completed(lab, cwd=work.path, env=os.environ | as_student)
     assert done.returncode in {0, 1, 2}, done.stderr
     assert "hidden: from" not in done.stdout + done.stderr
     for archive in work.path.glob("*.zip"):
@@ -237,10 +235,10 @@ def test_a_file_that_a_student_cannot_read_is_named(
     else:
         leads = {"hidden": str(hidden / "file"), "too long": "x" * 300, "loop": place}
         file.symlink_to(leads[link])
-    done = subprocess.run(
+    done = completed(
         [sys.executable, "-P", "-m", "testbed", "lab", command],
         cwd=work.path, user=OWNER, group=OWNER, extra_groups=[],
-        env=os.environ | {"HOME": "/dev/null"}, capture_output=True, text=True, check=False,
+        env=os.environ | {"HOME": "/dev/null"},
     )  # fmt: skip
     assert done.returncode == ExitStatus.WRONG_INPUT, done.stderr
     assert f"{place}: found" in done.stderr
@@ -313,7 +311,5 @@ def test_a_process_still_ends_with_its_parent(home: Path) -> None:
         "    ctypes.CDLL(None).prctl(2, ctypes.byref(number), 0, 0, 0)\n"
         "print(number.value)\n"
     )
-    told = subprocess.run(
-        [sys.executable, "-c", code, str(home)], capture_output=True, text=True, check=True
-    )
+    told = completed([sys.executable, "-c", code, str(home)], check=True)
     assert int(told.stdout) == signal.SIGKILL

@@ -11,7 +11,16 @@ import typer
 
 from testbed.cli.fault import print_fault_help
 from testbed.cli.live import Watch, watch_options
-from testbed.cli.options import Json, NoFigures, RequireTrusted, Results, SetKeys, settings_of
+from testbed.cli.options import (
+    AllowCode,
+    Json,
+    NoFigures,
+    RequireTrusted,
+    Results,
+    Seed,
+    SetKeys,
+    settings_of,
+)
 from testbed.cli.run import watching_simulated
 from testbed.cli.screen import ending_in_words, print_warning, showing_progress, stderr
 from testbed.cli.summary import end_with
@@ -177,14 +186,9 @@ def device(
         typer.Option(metavar="SCENARIO", help="Name or file: its fabric, faults and expectations."),
     ] = None,
     results: Results = Path("results"),
-    seed: Annotated[
-        int | None, typer.Option(metavar="N", help="The seed, instead of the scenario's.")
-    ] = None,
+    seed: Seed = None,
     set_: SetKeys = None,
-    allow_code: Annotated[
-        bool,
-        typer.Option("--allow-code", help="Execute the commands or classes that a file names."),
-    ] = False,
+    allow_code: AllowCode = False,
     quiet: Annotated[
         bool, typer.Option("--quiet", help="Do not print what the programs print.")
     ] = False,

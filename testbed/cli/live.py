@@ -152,12 +152,8 @@ def watching_prompt(
     from testbed.live.emulated import EmulationWatcher
 
     ask = partial(ask_controller, directory.path)
-    with _watching(EmulationWatcher(topology, directory.path, where, ask, _ignore), directory):
+    with _watching(EmulationWatcher(topology, directory.path, where, ask, lambda: None), directory):
         yield
-
-
-def _ignore() -> None:
-    """A fabric with a prompt ends there."""
 
 
 @contextmanager

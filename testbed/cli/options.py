@@ -74,6 +74,12 @@ RequireTrusted = Annotated[
         "--require-trusted", help="Treat a degraded run as an error, too: exit status 4, for CI."
     ),
 ]
+Seed = Annotated[
+    int | None, typer.Option("--seed", metavar="N", help="The seed, instead of the scenario's.")
+]
+AllowCode = Annotated[
+    bool, typer.Option("--allow-code", help="Execute the commands or classes that a file names.")
+]
 On = Annotated[
     str | None,
     typer.Option(
@@ -293,9 +299,7 @@ def settings_of(arguments: list[str] | None) -> dict[str, Any]:
 def run_options(
     names: ScenarioNames,
     results: Results = Path("results"),
-    seed: Annotated[
-        int | None, typer.Option("--seed", metavar="N", help="The seed, instead of the scenario's.")
-    ] = None,
+    seed: Seed = None,
     repeat: Annotated[
         int,
         typer.Option(
@@ -326,10 +330,7 @@ def run_options(
         ),
     ] = None,
     on: On = None,
-    allow_code: Annotated[
-        bool,
-        typer.Option("--allow-code", help="Execute the commands or classes that a file names."),
-    ] = False,
+    allow_code: AllowCode = False,
     no_figures: NoFigures = False,
     as_json: Json = False,
 ) -> RunOptions:

@@ -148,7 +148,6 @@ def _scenario_of(run: Path, until: str | None) -> tuple[str, dict[str, str]]:
 
 
 def _history(run: Path) -> "RunHistory":
-    """What was done in a finished run."""
     from testbed.live.history import RunHistory
     from testbed.model.units import NS_PER_S
     from testbed.results.records import OPERATOR

@@ -1,7 +1,6 @@
 """`testbed run` and `testbed simulate`: one run or a series, from its file to its report."""
 
 import os
-import signal
 import sys
 from collections.abc import Callable, Collection
 from contextlib import ExitStack, contextmanager
@@ -34,7 +33,6 @@ from testbed.model.errors import ExitStatus, InputError, RefusedValueError, exit
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
-    from types import FrameType
 
     from testbed.emulation.experiment.experiment import Hold
     from testbed.live.observing import SimulationWatcher
@@ -142,22 +140,16 @@ def _ending_hold_by_ctrl_c(hold: "Hold | None", progress: "Progress") -> "Progre
     """
     from testbed.emulation.experiment.experiment import HELD
 
-    usual = signal.getsignal(signal.SIGINT)
+    while_held = ExitStack()
     holding = False
 
-    def end(_number: int, _frame: "FrameType | None") -> None:
-        if hold is not None:
-            hold.end()
-        signal.signal(signal.SIGINT, usual)
-
     def report(what: str, done: float) -> None:
-        nonlocal holding, usual
+        nonlocal holding
         if (what == HELD) is not holding:
             holding = not holding
-            if holding:
-                usual = signal.signal(signal.SIGINT, end)
-            else:
-                signal.signal(signal.SIGINT, usual)
+            while_held.close()
+            if hold is not None and holding:
+                while_held.enter_context(ending_on_ctrl_c(hold.end))
         progress("held; Ctrl-C ends it and writes the report" if what == HELD else what, done)
 
     return report

@@ -21,7 +21,6 @@ from testbed.model.run_files.layout import PCAP_SUFFIX
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from contextlib import AbstractContextManager
 
     from testbed.emulation.fabric.fabric import Fabric
     from testbed.emulation.fabric.mininet.shell import Beside, Commands
@@ -96,8 +95,10 @@ def shell(
     beside = _unwatched(fabric) if where is None else _watched(fabric, results, where)
     with acting_for(directory) if pcaps else nullcontext(), beside as (run, further):
 
-        def beside_prompt(built: "Fabric") -> "AbstractContextManager[object]":
-            return _both(run(built), devices(built, console.print))
+        @contextmanager
+        def beside_prompt(built: "Fabric") -> "Iterator[None]":
+            with run(built), devices(built, console.print):
+                yield
 
         status = run_shell(
             fabric, pcaps, realtime_offset_ns(), console.print, beside_prompt, further
@@ -152,14 +153,6 @@ def _run_script(
             script=Script(file, partial(_commands_of_run, fabric)),
         )
     end_with(result, how, as_json=as_json)
-
-
-@contextmanager
-def _both(
-    first: "AbstractContextManager[object]", second: "AbstractContextManager[object]"
-) -> "Iterator[None]":
-    with first, second:
-        yield
 
 
 @contextmanager

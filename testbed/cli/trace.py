@@ -153,7 +153,6 @@ def _usid(prefix: "IPv6Network | None") -> str:
 
 
 def _row(hop: "Hop") -> dict[str, Any]:
-    """A hop as JSON."""
     addresses = {"arrives": hop.arrives, "own": hop.own, "route": hop.route, "leaves": hop.leaves}
     return {
         "node": hop.node.name,

@@ -197,7 +197,6 @@ class EvProfiles:
                 self.device.order_ev(core, value, deny=True, now_ns=now_ns)
 
     def _users(self, number: int) -> list[QueuePair]:
-        """The queue pairs that use a profile."""
         found = (qp.verbs.core for qp in self._qps() if qp.profiles.ev == number)
         return [core for core in found if core is not None]
 

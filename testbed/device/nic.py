@@ -106,7 +106,7 @@ class NicProcess(NicServer):
             if "finish" in command:
                 self._finishing = True
             elif "deny" in command and records is not None:
-                records.deny_crossing(frozenset(command["deny"]), now_ns())
+                records.operator.deny_crossing(frozenset(command["deny"]), now_ns())
             elif "operate" in command:
                 if records is not None and "command" in command:
                     records.carry_out(command, run, now_ns())

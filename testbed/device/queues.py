@@ -48,7 +48,6 @@ class EventPipe(Closeable):
     """A pipe of events to a program, which reads the other end."""
 
     def __init__(self) -> None:
-        """Open it."""
         self.reader, self._writer = os.pipe2(os.O_CLOEXEC)
         os.set_blocking(self._writer, False)
 
@@ -92,7 +91,6 @@ class Channel(EventPipe):
     """
 
     def __init__(self) -> None:
-        """Open it."""
         super().__init__()
         self.users = 0
 
@@ -107,7 +105,6 @@ class ProgramCq(Closeable):
     """
 
     def __init__(self, depth: int, cookie: int, channel: Channel | None, events: EventPipe) -> None:
-        """Make it, empty."""
         self.ring = CompletionRing("mrc-cq", depth, CQE.size)
         self.cookie = cookie
         self.channel = channel

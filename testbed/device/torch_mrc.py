@@ -987,7 +987,6 @@ def _put_back(flat: Any, tensors: Sequence[Any]) -> None:
 
 
 def _reduction(name: str, operation: Any, dtype: Any) -> str:
-    """The name of a reduction, if there is one for a type."""
     found = str(getattr(operation, "op", operation)).rpartition(".")[2]
     if dtype.is_complex:
         usable = ["SUM", "AVG", "PRODUCT"]
@@ -1093,7 +1092,7 @@ class ProcessGroupMrc(dist.ProcessGroup):
         """Begin an operation; returns its work."""
         operation.steps, operation.finish = steps, finish
         # Only the error of a Future's callback reaches those who wait in C++, such as DDP.
-        work = c10d._create_work_from_future(operation.future.then(_value))  # noqa: SLF001
+        work = c10d._create_work_from_future(operation.future.then(lambda done: done.value()))  # noqa: SLF001
         _works[work] = operation
         group = self._group
         if group is None:
@@ -1419,10 +1418,6 @@ class ProcessGroupMrc(dist.ProcessGroup):
 
     allgather_coalesced = allgather_into_tensor_coalesced = all_gather_single_coalesced = _refuse
     reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced = _refuse
-
-
-def _value(future: Any) -> Any:
-    return future.value()
 
 
 def _chunks(whole: Any, count: int) -> list[Any]:

@@ -213,7 +213,7 @@ class HostOperator:
         while self._commands and self._commands[0][0] <= now_ns:
             due_ns, command = self._commands.popleft()
             if due_ns < self._end_ns:
-                self._carry_out(command, now_ns, _ignore, BY_SCENARIO)
+                self._carry_out(command, now_ns, lambda _: None, BY_SCENARIO)
         if self._probing:
             for probing in [p for p in self._probing if p.batch.is_over(now_ns)]:
                 self._probing.remove(probing)
@@ -507,10 +507,6 @@ def operate_one_of(hosts: Mapping[str, OperatedHost], command: Command, answer: 
         answer(as_answer(Problem("command.host", host_of(command), expected)))
     else:
         host.operate(command, answer)
-
-
-def _ignore(_result: dict[str, Any]) -> None:
-    """Ignore the answer to a command of the scenario: the record has the result."""
 
 
 def _ended(flow: str) -> Problem:

@@ -1,11 +1,11 @@
 """The state of a run as Prometheus metrics."""
 
 import asyncio
-import os
 import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from testbed.live.serving import LOOPBACK, access_to
 from testbed.live.stream.run_state import RunState
 from testbed.model.run_files.health import PAGE_SERVER, WATCHER, HealthSample
 from testbed.model.units import NS_PER_S
+from testbed.sandbox.system_calls import cpu_ns
 
 
 class RunCollector(Collector):
@@ -119,11 +120,6 @@ def serve_metrics(port: int, run_state: Callable[[], RunState]) -> None:
 # What being watched costs: the CPU time of the watching process and of the page's server.
 
 
-_TICK_NS = NS_PER_S // os.sysconf("SC_CLK_TCK")
-_UTIME = 11
-"""Index of utime, then stime, in /proc/PID/stat behind the name: proc(5)."""
-
-
 class CostLog:
     """Appends a line a second for each of the two processes to `health.jsonl` of a run."""
 
@@ -139,7 +135,9 @@ class CostLog:
         interval_ns = now_ns - self._since_ns
         if interval_ns < NS_PER_S:
             return
-        own_ns, server_ns = time.process_time_ns(), cpu_ns(server)
+        own_ns, server_ns = time.process_time_ns(), 0
+        with suppress(OSError):  # it has ended
+            server_ns = cpu_ns(server)
         before = self._server[1] if self._server[0] == server else server_ns
         spent = {WATCHER: own_ns - self._own_ns, PAGE_SERVER: server_ns - before}
         lines = [
@@ -149,13 +147,3 @@ class CostLog:
         with self._health.open("ab", buffering=0) as file:
             file.write("".join(lines).encode())
         self._since_ns, self._own_ns, self._server = now_ns, own_ns, (server, server_ns)
-
-
-def cpu_ns(pid: int) -> int:
-    """CPU time that a process has used; 0 if it has ended."""
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return 0
-    fields = stat.rpartition(")")[2].split()
-    return (int(fields[_UTIME]) + int(fields[_UTIME + 1])) * _TICK_NS

@@ -40,7 +40,6 @@ class Egress:
 
     Attributes:
         ports: the schedule of its ports.
-        launched: packets handed to the fabric.
     """
 
     def __init__(
@@ -65,7 +64,6 @@ class Egress:
         self.ports: Final = PortScheduler(
             topology.planes, topology.port_rate_bps, topology.wire_bytes, round_ns
         )
-        self.launched = 0
         self._topology = topology
         self._host = host
         self._engine = engine
@@ -80,7 +78,6 @@ class Egress:
             destination = self._add_destination(peer, datagram.ev)
         route = destination.route
         packet = Packet(datagram, route, destination.deliver)
-        self.launched += 1
         wait_ns = self.ports.sent(destination.plane, packet.size, now_ns)
         transmission = datagram.transmission
         if transmission is not None:

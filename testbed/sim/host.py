@@ -33,8 +33,6 @@ class Host(Event):
         traffic: its queue pairs.
         deliver: receives what comes out of the fabric: `receive`, or a test's function before it.
         egress: its ports.
-        arrived: untrimmed packets that came out of it.
-        arrived_trimmed: trimmed packets that came out of it.
     """
 
     def __init__(
@@ -58,7 +56,6 @@ class Host(Event):
         self._engine = engine
         self._rounds = Rounds(self.traffic, self.egress.ports, round_ns)
         self._wake_ns = NEVER
-        self.arrived = self.arrived_trimmed = 0
 
     @property
     def node(self) -> Node:
@@ -103,10 +100,6 @@ class Host(Event):
     # --- receiving ----------------------------------------------------------------------------
 
     def receive(self, now_ns: int, packet: Packet) -> None:
-        if packet.trimmed:
-            self.arrived_trimmed += 1
-        else:
-            self.arrived += 1
         arrival = new(Arrival, (packet.ecn, packet.dscp, now_ns))
         if packet.trimmed or packet.flips or self._sealed:
             self.traffic.receive(memoryview(packet.inner()), arrival)

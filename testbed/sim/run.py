@@ -90,10 +90,6 @@ _DELAY = {
 }
 
 
-def _ignore(_step: str, _share: float) -> None:
-    """Ignore progress."""
-
-
 class Observer(Protocol):
     """Watches a simulation while it goes on, paces it and ends it.
 
@@ -184,7 +180,7 @@ class Simulation:
 
     def run(
         self,
-        progress: Progress = _ignore,
+        progress: Progress = lambda *_: None,
         observer: Observer | None = None,
         base_rtt_ns: int | None = None,
     ) -> SimulationOutcome:
@@ -302,7 +298,7 @@ class Simulation:
 def simulate(
     scenario: Scenario,
     directory: Path,
-    progress: Progress = _ignore,
+    progress: Progress = lambda *_: None,
     timing: Timing = Timing.REAL,
     observer: Observer | None = None,
     base_rtt_ns: int | None = None,

@@ -15,7 +15,7 @@ from testbed.sandbox import namespaces
 from testbed.studies.bench import bring_up
 from testbed.studies.bench.bring_up import Built, per_link
 from testbed.studies.bench.measure import Measurement, Setting
-from tests.sandbox import run_in_sandbox
+from tests.sandbox import in_sandbox
 
 
 @pytest.fixture
@@ -67,23 +67,20 @@ def test_time_that_grows_faster_than_links_is_told(seconds: float, holds: bool) 
 
 
 @pytest.mark.root
+@in_sandbox
 def test_all_is_given_back_when_the_last_namespace_is() -> None:
     """Of twenty that were let go before, none is left: their ends of veths are gone."""
-
-    def act() -> set[str]:
-        own = os.open(namespaces.OWN_NETNS, os.O_RDONLY)
-        with Netlink("sandbox") as netlink:
-            for number in range(20):
-                ifindex = 200 + 2 * number
-                fd = namespaces.create_netns(f"n{number}")
-                here = Interface(f"here{number}", ifindex, f"02:00:00:00:01:{number:02x}", own)
-                there = Interface("there", ifindex + 1, f"02:00:00:00:02:{number:02x}", fd)
-                netlink.send([requests.new_veth(here, there, 1500)])
-                os.close(fd)
-        assert len(socket.if_nameindex()) >= 21
+    own = os.open(namespaces.OWN_NETNS, os.O_RDONLY)
+    with Netlink("sandbox") as netlink:
         for number in range(20):
-            namespaces.unmount(str(namespaces.NETNS_DIR / f"n{number}"))
-        bring_up.all_given_back()
-        return {name for _, name in socket.if_nameindex()}
-
-    assert run_in_sandbox(act) == {"lo"}
+            ifindex = 200 + 2 * number
+            fd = namespaces.create_netns(f"n{number}")
+            here = Interface(f"here{number}", ifindex, f"02:00:00:00:01:{number:02x}", own)
+            there = Interface("there", ifindex + 1, f"02:00:00:00:02:{number:02x}", fd)
+            netlink.send([requests.new_veth(here, there, 1500)])
+            os.close(fd)
+    assert len(socket.if_nameindex()) >= 21
+    for number in range(20):
+        namespaces.unmount(str(namespaces.NETNS_DIR / f"n{number}"))
+    bring_up.all_given_back()
+    assert {name for _, name in socket.if_nameindex()} == {"lo"}

@@ -75,7 +75,6 @@ Downlink_Latency_ns 1000
 
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
-    """What a checkout of htsim has for this."""
     datacenter = tmp_path / "htsim/sim/datacenter"
     for name, text in {
         "validate_some.txt": PLAN,

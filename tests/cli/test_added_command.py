@@ -2,11 +2,11 @@
 
 import os
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
 import testbed
+from tests.commands import completed
 
 HEARTBEAT = '''\
 """`testbed heartbeat`."""
@@ -34,9 +34,7 @@ def test_a_subcommand_is_a_module_and_a_line(tmp_path: Path) -> None:
     def call(*arguments: str) -> str:
         command = [sys.executable, "-m", "testbed", *arguments]
         environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
-        done = subprocess.run(
-            command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True
-        )
+        done = completed(command, cwd=tmp_path, env=environment, check=True)
         return done.stdout
 
     assert "Say that the testbed is there." in call("--help")

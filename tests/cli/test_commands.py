@@ -19,6 +19,7 @@ from testbed.model.errors import ExitStatus
 from testbed.model.files.scenarios import load_scenario
 from testbed.model.json_schema import scenario_schema, topology_schema
 from testbed.model.run_files.layout import MANIFEST, SUMMARY
+from tests.commands import completed
 
 from .conftest import Call
 
@@ -303,11 +304,8 @@ def test_clean_of_what_belongs_to_somebody_else(
 
 
 def test_help_is_quick_and_names_every_command() -> None:
-    imported = subprocess.run(
-        [sys.executable, "-c", "import sys, testbed.cli; print(*sys.modules)"],
-        capture_output=True,
-        text=True,
-        check=True,
+    imported = completed(
+        [sys.executable, "-c", "import sys, testbed.cli; print(*sys.modules)"], check=True
     )
     loaded = {name.partition(".")[0] for name in imported.stdout.split()}
     heavy = {"numpy", "polars", "matplotlib", "ryu", "mininet", "pyroute2", "pydantic", "yaml"}
@@ -315,7 +313,7 @@ def test_help_is_quick_and_names_every_command() -> None:
     best = float("inf")
     for _ in range(3):
         before = os.times()
-        shown = subprocess.run([*COMMAND, "--help"], capture_output=True, text=True, check=True)
+        shown = completed([*COMMAND, "--help"], check=True)
         after = os.times()
         best = min(
             best,

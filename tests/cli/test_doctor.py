@@ -5,8 +5,6 @@ import os
 import re
 import shutil
 import stat
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -18,19 +16,17 @@ from testbed.emulation.fabric.interfaces import TUN_DEVICE
 from testbed.emulation.fabric.link_model import link_model
 from testbed.sandbox import namespaces
 from testbed.sandbox.processes import call
+from tests.commands import TESTBED, completed
 from tests.sandbox import run_in_sandbox
 
 pytestmark = pytest.mark.programs
 
-TESTBED = Path(sys.executable).with_name("testbed")
 NOBODY = 65534
 SIMULATES = "only simulate: it lacks something that every run needs"
 
 
 def _doctor() -> tuple[int, dict[str, dict[str, Any]], bool]:
-    done = subprocess.run(
-        [TESTBED, "doctor", "--json"], capture_output=True, text=True, check=False
-    )
+    done = completed([TESTBED, "doctor", "--json"])
     assert done.stdout, done.stderr
     answer = json.loads(done.stdout)
     return (
@@ -169,7 +165,7 @@ def test_nobody_is_told_that_root_is_needed() -> None:
 
 def test_for_ci_it_prints_a_markdown_table_and_ends_as_ever() -> None:
     """A row for each capability; a bar in what was found does not end a cell."""
-    done = subprocess.run([TESTBED, "doctor", "--ci"], capture_output=True, text=True, check=False)
+    done = completed([TESTBED, "doctor", "--ci"])
     status, found, able = _doctor()
     assert done.returncode == status
     heading, _, *rows = done.stdout.splitlines()
@@ -187,11 +183,8 @@ def test_without_root_it_says_what_works_and_how_to_find_out_the_rest() -> None:
     ]
     if closed:
         pytest.skip(f"{closed[0]} is closed to others")
-    done = subprocess.run(
+    done = completed(
         [TESTBED, "doctor"],
-        capture_output=True,
-        text=True,
-        check=False,
         env=os.environ | {"COLUMNS": "120", "NO_COLOR": "1"},
         user=NOBODY,
         group=NOBODY,

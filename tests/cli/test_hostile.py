@@ -19,11 +19,12 @@ from testbed.model.errors import ExitStatus
 from testbed.model.run_files.layout import SUMMARY
 from testbed.model.summary import Summary
 from tests.cli.conftest import AMPLE, Call
+from tests.commands import TESTBED, Completed, completed
+from tests.machine import control_group
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.long
 
-TESTBED = Path(sys.executable).with_name("testbed")
 SCENARIO = """\
 name: tiny
 topology: {base: clos-tiny, dilation: 20000}
@@ -44,17 +45,14 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def _testbed(
     here: Path, arguments: str, before: str = "", environment: dict[str, str] | None = None
-) -> subprocess.CompletedProcess[str]:
+) -> Completed:
     """Call testbed after shell commands, in a mount namespace if this is root."""
     script = f"{before}\nexec {shlex.quote(str(TESTBED))} {arguments}"
     apart = ["unshare", "--mount"] if os.geteuid() == 0 else []
-    return subprocess.run(
+    return completed(
         [*apart, "bash", "-ec", script],
         cwd=here,
         env=dict(os.environ) if environment is None else environment,
-        capture_output=True,
-        text=True,
-        check=False,
     )
 
 
@@ -95,13 +93,7 @@ def test_a_finished_result_survives_a_full_disk(here: Path) -> None:
     script = f"{before}\ncp disk/tiny/latest/summary.json first.json\n{name}\n{fill}\n"
     again = f"{TESTBED} simulate tiny.yaml --results disk || status=$?"
     script += f"{again}\ncmp first.json disk/tiny/first/summary.json && exit $status"
-    done = subprocess.run(
-        ["unshare", "--mount", "bash", "-ec", script],
-        cwd=here,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = completed(["unshare", "--mount", "bash", "-ec", script], cwd=here)
     assert done.returncode == ExitStatus.MACHINE_CANNOT, done.stderr
     assert "no space is left" in done.stderr
 
@@ -144,23 +136,9 @@ def test_a_limit_of_a_control_group_is_named(
     here: Path, name: str, files: dict[str, str], message: str
 ) -> None:
     """Before anything is built."""
-    root = Path("/sys/fs/cgroup", name)
-    if not root.is_dir():
-        root = Path("/sys/fs/cgroup")
-    group = root / f"testbed-{os.getpid()}"
-    try:
-        group.mkdir()
-    except OSError as error:
-        pytest.skip(f"no control group can be made here: {error.strerror}")
-    try:
-        limits = [group / file for file in files if (group / file).exists()]
-        if not limits:
-            pytest.skip(f"control groups do not limit {name} here")
-        limits[0].write_text(files[limits[0].name])
+    with control_group(name, files) as group:
         enter = f"echo $$ > {group}/cgroup.procs"
         done = _testbed(here, "run permutation --force --set workload.depth=64", enter)
-    finally:
-        group.rmdir()
     assert done.returncode == ExitStatus.MACHINE_CANNOT, done.stderr
     assert message in done.stderr
     assert "remedy: " in done.stderr
@@ -180,21 +158,8 @@ while "oom_kill 0\\n" in counter.read_text():
 
 @pytest.mark.root
 def test_memory_that_runs_out_in_mid_run_is_named(here: Path) -> None:
-    root = Path("/sys/fs/cgroup/memory")
-    group = (root if root.is_dir() else root.parent) / f"testbed-hog-{os.getpid()}"
-    try:
-        group.mkdir()
-    except OSError as error:
-        pytest.skip(f"no control group can be made here: {error.strerror}")
-    try:
-        limits = [
-            group / name
-            for name in ("memory.max", "memory.limit_in_bytes")
-            if (group / name).exists()
-        ]
-        if not limits:
-            pytest.skip("control groups do not limit memory here")
-        limits[0].write_text("2G")
+    limits = dict.fromkeys(("memory.max", "memory.limit_in_bytes"), "2G")
+    with control_group("memory", limits) as group:
         command = f"echo $$ >{group}/cgroup.procs; exec {TESTBED} run tiny.yaml --force"
         options = "--set duration='1000 s' --results results"
         with subprocess.Popen(
@@ -203,8 +168,6 @@ def test_memory_that_runs_out_in_mid_run_is_named(here: Path) -> None:
             wait_until(lambda: list(here.glob("results/tiny/2*/health.jsonl")), "the run begins")
             subprocess.run([sys.executable, "-c", HOG, str(group)], check=True)
             _, printed = run.communicate()
-    finally:
-        group.rmdir()
     assert run.returncode == ExitStatus.MACHINE_CANNOT, printed
     assert "error: memory ran out\n  remedy: " in printed
     assert "killed by signal 9 (Cannot allocate memory" in printed
@@ -215,7 +178,7 @@ def test_where_ipv6_is_disabled_around_it_it_runs(here: Path) -> None:
     """As in a container: the namespaces of the run have their own IPv6."""
     off = "echo 1 >/proc/sys/net/ipv6/conf/all/disable_ipv6"
     command = f"{TESTBED} run tiny.yaml --force --no-figures"
-    done = subprocess.run(
+    done = completed(
         [
             "unshare",
             "--mount",
@@ -225,9 +188,6 @@ def test_where_ipv6_is_disabled_around_it_it_runs(here: Path) -> None:
             f"mount -t proc proc /proc; {off}; {command}",
         ],
         cwd=here,
-        capture_output=True,
-        text=True,
-        check=False,
     )
     assert done.returncode in {ExitStatus.AS_EXPECTED, ExitStatus.UNTRUSTED}, done.stderr
 

@@ -6,7 +6,6 @@ otherwise take gigabytes, or hours.
 
 import json
 import resource
-import subprocess
 import sys
 from pathlib import Path
 
@@ -19,6 +18,7 @@ from testbed.model.fabric.topology import Topology
 from testbed.model.files.topologies import load_topology
 from testbed.model.scenario import Scenario
 from testbed.model.workload import Permutation
+from tests.commands import completed
 
 MEMORY_BYTES, CPU_S = 2 << 30, 180
 """Far more than all cases together take."""
@@ -165,13 +165,10 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[int, st
     cases |= {f"option: {name}": (PERMUTATION, [text]) for name, (text, _) in OPTIONS.items()}
     largest = f"name: x\ntopology: {LARGEST}\nworkload: {{kind: permutation}}\nduration: 2 s\n"
     cases["the largest fabric"] = largest, []
-    done = subprocess.run(
+    done = completed(
         [sys.executable, "-P", "-c", CHILD.format(memory=MEMORY_BYTES, cpu=CPU_S)],
         input=json.dumps([*cases.values()]),
         cwd=tmp_path_factory.mktemp("limits"),
-        capture_output=True,
-        text=True,
-        check=False,
     )
     assert done.returncode == 0, done.stderr[-2000:]
     return dict(zip(cases, map(tuple, json.loads(done.stdout)), strict=True))
@@ -209,12 +206,8 @@ def test_the_permutation_of_the_largest_fabric_is_valid(
 def test_the_limits_are_in_force(tmp_path: Path) -> None:
     """Else the cases above would pass where they take all memory."""
     child = f"{CHILD.split('from testbed', maxsplit=1)[0]}\nbytearray({MEMORY_BYTES})"
-    done = subprocess.run(
-        [sys.executable, "-P", "-c", child.format(memory=MEMORY_BYTES, cpu=CPU_S)],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
+    done = completed(
+        [sys.executable, "-P", "-c", child.format(memory=MEMORY_BYTES, cpu=CPU_S)], cwd=tmp_path
     )
     assert "MemoryError" in done.stderr
     assert resource.getrlimit(resource.RLIMIT_AS)[0] != MEMORY_BYTES

@@ -1,6 +1,5 @@
 """`testbed new` writes files that run, with a test that passes."""
 
-import subprocess
 import sys
 from pathlib import Path
 
@@ -8,6 +7,7 @@ import pytest
 
 from testbed.cli.new import Kind
 from tests.cli.conftest import Call
+from tests.commands import completed
 
 
 @pytest.mark.simulated
@@ -18,7 +18,7 @@ def test_a_class_comes_with_a_test_that_passes(call: Call, kind: Kind) -> None:
     assert {file.name for file in Path.cwd().iterdir()} == {"of_mine.py", "test_of_mine.py"}
     assert "class OfMine:" in Path("of_mine.py").read_text()
     tested = [sys.executable, "-P", "-m", "pytest", "-q", "test_of_mine.py"]
-    done = subprocess.run(tested, capture_output=True, text=True, check=False)
+    done = completed(tested)
     assert done.returncode == 0, done.stdout
     listed = list(Path("of_mine.py").read_text().split('"""')[1].splitlines())
     commands = "\n".join(listed).replace("\\\n", "").split("\n")

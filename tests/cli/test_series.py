@@ -14,6 +14,7 @@ from testbed.model.files.scenarios import load_scenario
 from testbed.model.run_files.layout import SUMMARY
 from testbed.results.run_directory import is_locked
 from testbed.runs.series import load_series
+from tests.commands import TESTBED
 from tests.waiting import WATCHDOG_S, wait_until
 
 from .conftest import Call
@@ -33,9 +34,8 @@ LATER = "neither report nor figures: testbed compare here -o REPORT makes them"
 def _start(directory: Path, *options: str) -> subprocess.Popen[str]:
     """A series in a process of its own; so is each of its runs."""
     (directory / "tiny.yaml").write_text(TINY)
-    testbed = Path(sys.executable).with_name("testbed")
     return subprocess.Popen(
-        [testbed, "simulate", "tiny.yaml", "--into", "here", "--no-figures", *options],
+        [TESTBED, "simulate", "tiny.yaml", "--into", "here", "--no-figures", *options],
         cwd=directory,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -18,10 +18,10 @@ from testbed.cli.shell import run_command
 from testbed.emulation.fabric.interfaces import TUN_DEVICE
 from testbed.model.files.topologies import load_topology
 from testbed.sandbox import namespaces
+from tests.commands import completed
 from tests.judging import skip_without
 from tests.pcapng import read_capture
-from tests.sandbox import run_in_sandbox
-from tests.waiting import WATCHDOG_S
+from tests.sandbox import in_sandbox
 
 from .conftest import Call
 
@@ -127,13 +127,10 @@ def test_the_terminal_is_as_before_and_a_signal_ends_the_fabric() -> None:
 def test_commands_may_be_piped_in_and_links_captured(tmp_path: Path) -> None:
     """Each line is a command, none is eaten by the command before it."""
     link = "p1_t0_0--p1_t1_0"
-    called = subprocess.run(
+    called = completed(
         [*COMMAND, "--pcap", link, "--directory", str(tmp_path)],
         input="h0 ping -c1 -W1 h1\npath h0 h1 p1/t1_0\nh0 ping -c2 -i0.2 fd4d:5243:1::11\n"
         "path h0 h1\npath h0 h1 p1/t1_7\npingall\nnet\nexit\nh0 echo too late\n",
-        capture_output=True,
-        text=True,
-        check=False,
     )
     assert called.returncode == 2  # there is no path p1/t1_7
     assert "1 packets transmitted, 1 received" in called.stdout
@@ -155,12 +152,8 @@ def test_commands_may_be_piped_in_and_links_captured(tmp_path: Path) -> None:
 @skip_without("iperf3")
 def test_iperf3_measures_twice_what_a_port_carries_at_most() -> None:
     """Each measurement has a server of its own, which is gone afterwards."""
-    called = subprocess.run(
-        COMMAND,
-        input="iperf3 h0 h1 -t 2 -J\niperf3 h1 h0 -t 2\niperf3 h0\nh1 ss -Hltn\n",
-        capture_output=True,
-        text=True,
-        check=False,
+    called = completed(
+        COMMAND, input="iperf3 h0 h1 -t 2 -J\niperf3 h1 h0 -t 2\niperf3 h0\nh1 ss -Hltn\n"
     )
     document, rest = called.stdout.split("\n}\n", 1)
     received = json.loads(document + "\n}")["end"]["sum_received"]
@@ -176,15 +169,11 @@ def test_what_mininet_knows_and_this_fabric_has_not_is_told_and_ends_nothing(
 ) -> None:
     """Mininet's own commands would hang (iperf), raise (dpctl), or do nothing (switch)."""
     (tmp_path / "commands").write_text("# of a file\nh0 echo from a file\nnodes\n")
-    called = subprocess.run(
+    called = completed(
         COMMAND,
         input="ev list h0-h1\nport list h0\nfault inject cut h0-p0:p0_t0_9\n"
         "iperf h0 h1\ndpctl dump-flows\nswitch p0_t0_0 stop\nmptcp\nsource nowhere\n"
         f"source {tmp_path}/commands\nhelp\nh0 echo still here\n",
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=WATCHDOG_S,
     )
     assert called.returncode == 3  # of `ev`, which needs a watched prompt
     assert called.stdout.count("not in this fabric; ") == 3
@@ -230,14 +219,7 @@ def test_the_status_of_what_is_piped_in_is_that_of_the_first_failure(
     lines: str, status: int, said: str
 ) -> None:
     """A script or CI learns of it; the commands behind it are carried out all the same."""
-    called = subprocess.run(
-        COMMAND,
-        input=f"{lines}\n",
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=WATCHDOG_S,
-    )
+    called = completed(COMMAND, input=f"{lines}\n")
     assert called.returncode == status, called.stdout + called.stderr
     assert said in called.stdout
 
@@ -272,13 +254,8 @@ def test_a_prompt_goes_on_after_what_it_cannot_read(lines: str, said: str, tmp_p
     (tmp_path / "again").write_text("sh echo first\nsource other\n", encoding="utf-8")
     (tmp_path / "other").write_text("source ./again\nsource quiet\nsource quiet", encoding="utf-8")
     (tmp_path / "quiet").touch()
-    called = subprocess.run(
-        [sys.executable, "-c", FABRICLESS],
-        input=f"{lines}\nsh echo after it\n",
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=tmp_path,
+    called = completed(
+        [sys.executable, "-c", FABRICLESS], input=f"{lines}\nsh echo after it\n", cwd=tmp_path
     )
     assert called.returncode == 2, called.stderr
     assert said in called.stderr + called.stdout
@@ -306,20 +283,14 @@ def test_a_signal_sent_again_and_again_ends_the_fabric_without_a_traceback() -> 
 
 
 @pytest.mark.root
+@in_sandbox
 def test_without_tun_devices_the_prompt_says_that_there_is_no_delay() -> None:
     """And ordinary traffic arrives all the same."""
-
-    def act() -> tuple[str, str]:
-        namespaces.mount("/dev/null", TUN_DEVICE, "", namespaces.MS_BIND)
-        called = subprocess.run(
-            COMMAND, input="h0 ping -c1 -W1 h1\n", capture_output=True, text=True, check=True
-        )
-        return called.stdout, called.stderr
-
-    out, err = run_in_sandbox(act)
-    assert "1 packets transmitted, 1 received" in out
-    assert "ordinary traffic has no propagation delay here" in err
-    assert "modprobe tun" in err
+    namespaces.mount("/dev/null", TUN_DEVICE, "", namespaces.MS_BIND)
+    called = completed(COMMAND, input="h0 ping -c1 -W1 h1\n", check=True)
+    assert "1 packets transmitted, 1 received" in called.stdout
+    assert "ordinary traffic has no propagation delay here" in called.stderr
+    assert "modprobe tun" in called.stderr
 
 
 @pytest.mark.parametrize(

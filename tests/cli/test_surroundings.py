@@ -16,6 +16,7 @@ from testbed.cli import main
 from testbed.cli.options import require_labels
 from testbed.model.errors import ExitStatus, InputError
 from testbed.results.run_directory import find_run, runs
+from tests.commands import completed
 
 TESTBED = shlex.quote(str(Path(sys.executable).with_name("testbed")))
 NOBODY = "setpriv --reuid 65534 --regid 65534 --clear-groups"
@@ -162,13 +163,10 @@ def test_a_machine_without_a_place_for_temporary_files_is_named(here: Path, comm
         "from testbed.__main__ import main\n"
         "main()\n"
     )
-    done = subprocess.run(
+    done = completed(
         [sys.executable, "-P", "-c", code, *command.split()],
         cwd=here,
         env={"PATH": os.environ["PATH"], "HOME": "/dev/null"},
-        capture_output=True,
-        text=True,
-        check=False,
     )
     assert done.returncode == ExitStatus.MACHINE_CANNOT, done.stderr
     assert "TMPDIR=DIR" in done.stderr

@@ -4,12 +4,13 @@
 """
 
 import shutil
-import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
+
+from tests.commands import completed
 
 PROJECT = Path(__file__).parents[2]
 _FAILED = 1
@@ -63,13 +64,7 @@ def _passes(tests: Sequence[str], mutation: Mutation | None = None) -> bool:
         if mutation is not None:
             file = copy / mutation.file
             file.write_text(file.read_text().replace(mutation.code, mutation.without))
-        done = subprocess.run(
-            [sys.executable, "-m", "pytest", "-q", "-n", "0", "-x", *tests],
-            cwd=copy,
-            check=False,
-            capture_output=True,
-            text=True,
-        )
+        done = completed([sys.executable, "-m", "pytest", "-q", "-n", "0", "-x", *tests], cwd=copy)
     if done.returncode not in {0, _FAILED}:
         raise RuntimeError(f"{tests} could not be run:\n{done.stdout[-2000:]}{done.stderr}")
     return done.returncode == 0

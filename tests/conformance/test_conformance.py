@@ -1,15 +1,15 @@
 """The table of conformance: its tests exist, its document is up to date, its mutations fit."""
 
 import ast
-import importlib.util
 import os
 import re
-import subprocess
 import sys
 from pathlib import Path
-from types import ModuleType
 
 import pytest
+
+from tests.commands import completed
+from tests.modules import SCRIPTS, module_at
 
 from .mutations import MUTATIONS, Mutation, all_pass, survives
 from .rules import RULES
@@ -20,25 +20,13 @@ soak = pytest.mark.skipif("TESTBED_SOAK" not in os.environ, reason="a soak: set 
 ROWS = (*fields(), *RULES)
 
 
-def script() -> ModuleType:
-    path = PROJECT / "scripts" / "conformance.py"
-    spec = importlib.util.spec_from_file_location("conformance", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 def test_every_test_that_is_named_exists() -> None:
     named = {row.test for row in ROWS if row.test} | {each.test for each in MUTATIONS}
     files = sorted({test.partition("::")[0] for test in named})
-    listed = subprocess.run(
+    listed = completed(
         [sys.executable, "-m", "pytest", "--collect-only", "-q", "-n", "0", *files],
         cwd=PROJECT,
         check=True,
-        capture_output=True,
-        text=True,
     )
     ids = set(listed.stdout.splitlines())
     ids |= {line.partition("[")[0] for line in ids}  # all parameters of a test
@@ -69,7 +57,7 @@ def test_confidence_follows_from_the_sources_that_agree(agree: str, confidence: 
 
 
 def test_the_document_has_the_tables() -> None:
-    conformance = script()
+    conformance = module_at(SCRIPTS / "conformance.py")
     document = conformance.DOCUMENT.read_text()
     assert conformance.with_tables(document) == document
     assert len(re.findall("<!-- (?:summary|fields|rules|mutations) -->", document)) == 4

@@ -60,7 +60,6 @@ class FakeSwitch:
         return self.clock.time_ns
 
     def flows(self) -> dict[tuple[int, int], int]:
-        """The flows there are."""
         return self.table
 
     def carrier(self, _link: str) -> tuple[bool, bool]:
@@ -68,7 +67,6 @@ class FakeSwitch:
         return self.up, self.up
 
     def restore(self, _link: str) -> int:
-        """Note it."""
         self.calls.append("restore")
         return 4
 
@@ -84,11 +82,9 @@ class FakeSwitch:
         return [f"undrop {port}" for port in ports]
 
     def add_patch(self, _wire: object) -> list[str]:
-        """One message."""
         return ["patch"]
 
     def set_ports(self, _wire: object, *, up: bool) -> list[str]:
-        """One message."""
         return ["up" if up else "down"]
 
 

@@ -21,7 +21,7 @@ from testbed.model.errors import RunFailedError
 from testbed.model.faults.kinds import Fault
 from tests.controller.test_plan import FABRIC_LINK, TINY, fault, struck
 from tests.controller.traffic import LinkTraffic
-from tests.sandbox import run_in_sandbox
+from tests.sandbox import in_sandbox
 from tests.waiting import wait_until
 
 MS = 1_000_000
@@ -116,6 +116,7 @@ def assert_silence(run: Running, record: dict[str, Any]) -> None:
 @pytest.mark.root
 @pytest.mark.usefixtures("openvswitch_runs")
 @pytest.mark.parametrize("actuator", ["openflow", "link"])
+@in_sandbox
 def test_a_blackhole_and_a_cut_silence_both_directions(actuator: str, tmp_path: Path) -> None:
     """The blackhole with carrier, the cut without; both heal, and the records say when."""
     timeline = (
@@ -123,103 +124,90 @@ def test_a_blackhole_and_a_cut_silence_both_directions(actuator: str, tmp_path: 
         fault(FABRIC_LINK, "700 ms", "300 ms", "cut"),
     )
     wires = (FABRIC_LINK,) if actuator == "openflow" else ()
-
-    def inside() -> None:
-        with running(tmp_path, timeline, wires) as run:
-            messages = run.play("done")
-            run.await_traffic(run.faults()[-1]["healed_ns"])
-            if run.switch:
-                assert not any(run.switch.packet_drops().values())  # in user space it counts them
-                run.switch.check()
-            run.controller.stop()
-        states = [message["fault"] for message in messages if "fault" in message]
-        assert [state["index"] for state in states] == [0, 0, 1, 1]
-        blackhole, cut = run.faults()
-        assert (blackhole, cut) == (states[1], states[3])
-        for record in (blackhole, cut):
-            assert record["actuator"] == actuator
-            assert_silence(run, record)
-            assert record["proof"]["healed"]["carrier"] is True
-        shown = blackhole["proof"]["until_end"]
-        assert shown["carrier"] is True
-        if actuator == "openflow":
-            assert shown["forwarded"] == [0, 0]
-            assert min(shown["dropped_by_flows"]) > 0
-        else:
-            assert min(shown["lost"]) > 0
-        assert cut["proof"]["injected"]["carrier"] is False
-        assert cut["proof"]["until_end"]["carrier"] is False
-
-    run_in_sandbox(inside)
+    with running(tmp_path, timeline, wires) as run:
+        messages = run.play("done")
+        run.await_traffic(run.faults()[-1]["healed_ns"])
+        if run.switch:
+            assert not any(run.switch.packet_drops().values())  # in user space it counts them
+            run.switch.check()
+        run.controller.stop()
+    states = [message["fault"] for message in messages if "fault" in message]
+    assert [state["index"] for state in states] == [0, 0, 1, 1]
+    blackhole, cut = run.faults()
+    assert (blackhole, cut) == (states[1], states[3])
+    for record in (blackhole, cut):
+        assert record["actuator"] == actuator
+        assert_silence(run, record)
+        assert record["proof"]["healed"]["carrier"] is True
+    shown = blackhole["proof"]["until_end"]
+    assert shown["carrier"] is True
+    if actuator == "openflow":
+        assert shown["forwarded"] == [0, 0]
+        assert min(shown["dropped_by_flows"]) > 0
+    else:
+        assert min(shown["lost"]) > 0
+    assert cut["proof"]["injected"]["carrier"] is False
+    assert cut["proof"]["until_end"]["carrier"] is False
 
 
 @pytest.mark.root
 @pytest.mark.usefixtures("openvswitch_runs")
+@in_sandbox
 def test_a_switch_that_restarts_gets_its_flows_and_its_faults_back(tmp_path: Path) -> None:
     """The new one begins empty: wires are patched again, the blackhole holds on."""
     timeline = (fault(FABRIC_LINK, "200 ms", "2500 ms"),)
-
-    def inside() -> None:
-        with running(tmp_path, timeline, (FABRIC_LINK,)) as run:
-            run.play("fault")
-            assert run.switch
-            os.kill(run.switch.pid, signal.SIGKILL)
-            os.waitid(os.P_PID, run.switch.pid, os.WEXITED | os.WNOWAIT)
-            with pytest.raises(RunFailedError, match="ovs-vswitchd ended"):
-                run.switch.check()
-            run.switch.start_vswitchd()
-            run.listen("done")
-            run.await_traffic(run.faults()[-1]["healed_ns"])
-            run.controller.stop()
-        (record,) = run.faults()
-        assert_silence(run, record)
-        assert min(record["proof"]["until_end"]["dropped_by_flows"]) > 100  # by the new one
-
-    run_in_sandbox(inside)
+    with running(tmp_path, timeline, (FABRIC_LINK,)) as run:
+        run.play("fault")
+        assert run.switch
+        os.kill(run.switch.pid, signal.SIGKILL)
+        os.waitid(os.P_PID, run.switch.pid, os.WEXITED | os.WNOWAIT)
+        with pytest.raises(RunFailedError, match="ovs-vswitchd ended"):
+            run.switch.check()
+        run.switch.start_vswitchd()
+        run.listen("done")
+        run.await_traffic(run.faults()[-1]["healed_ns"])
+        run.controller.stop()
+    (record,) = run.faults()
+    assert_silence(run, record)
+    assert min(record["proof"]["until_end"]["dropped_by_flows"]) > 100  # by the new one
 
 
 @pytest.mark.root
 @pytest.mark.usefixtures("openvswitch_runs")
 @pytest.mark.kernel
+@in_sandbox
 def test_without_its_controller_the_switch_goes_on(tmp_path: Path) -> None:
     """It fails secure: the flows that it has stay."""
-
-    def inside() -> None:
-        with running(tmp_path, (), (FABRIC_LINK,)) as run:
-            run.controller.kill()
-            since = time.monotonic_ns()
-            end = since + 60_000 * MS
-            wait_until(lambda: min(run.traffic.arrived_between(since, end)) > 300)
-        assert run.traffic.lost_between(since, end) == (0, 0)
-        with pytest.raises(RunFailedError, match="killed by signal 9"):
-            run.controller.stop()
-
-    run_in_sandbox(inside)
+    with running(tmp_path, (), (FABRIC_LINK,)) as run:
+        run.controller.kill()
+        since = time.monotonic_ns()
+        end = since + 60_000 * MS
+        wait_until(lambda: min(run.traffic.arrived_between(since, end)) > 300)
+    assert run.traffic.lost_between(since, end) == (0, 0)
+    with pytest.raises(RunFailedError, match="killed by signal 9"):
+        run.controller.stop()
 
 
 @pytest.mark.root
 @pytest.mark.usefixtures("openvswitch_runs")
 @pytest.mark.kernel
+@in_sandbox
 def test_a_fault_that_does_not_take_effect_fails_the_run(tmp_path: Path) -> None:
     """A switch that does not answer: the record says so, and so does the exit status."""
     timeline = (fault(FABRIC_LINK, "50 ms", "100 ms"), fault(FABRIC_LINK, "1 min", "1 s", "cut"))
-
-    def inside() -> None:
-        with running(tmp_path, timeline, (FABRIC_LINK,)) as run:
-            assert run.switch
-            os.kill(run.switch.pid, signal.SIGSTOP)
-            (message,) = run.play("fault")
-            os.kill(run.switch.pid, signal.SIGCONT)
-            with pytest.raises(RunFailedError, match="ended: exit status 1"):
-                run.controller.stop()
-        failed, never = run.faults()
-        assert failed == message["fault"]
-        assert failed["effective_ns"] is None
-        assert "did not answer" in failed["error"]
-        assert never["effective_ns"] is None
-        assert "before it was due" in never["error"]
-
-    run_in_sandbox(inside)
+    with running(tmp_path, timeline, (FABRIC_LINK,)) as run:
+        assert run.switch
+        os.kill(run.switch.pid, signal.SIGSTOP)
+        (message,) = run.play("fault")
+        os.kill(run.switch.pid, signal.SIGCONT)
+        with pytest.raises(RunFailedError, match="ended: exit status 1"):
+            run.controller.stop()
+    failed, never = run.faults()
+    assert failed == message["fault"]
+    assert failed["effective_ns"] is None
+    assert "did not answer" in failed["error"]
+    assert never["effective_ns"] is None
+    assert "before it was due" in never["error"]
 
 
 def test_open_vswitch_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

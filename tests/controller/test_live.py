@@ -5,7 +5,6 @@ import select
 import signal
 import socket
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Mapping
@@ -29,65 +28,63 @@ from testbed.model.faults.kinds import Fault
 from testbed.model.faults.record import FaultRecord
 from testbed.model.files.scenarios import load_fault
 from testbed.model.run_files.layout import RUN
+from tests.commands import TESTBED, completed
 from tests.controller.test_faults import running
 from tests.controller.test_plan import FABRIC_LINK, TINY, fault
-from tests.sandbox import run_in_sandbox
+from tests.sandbox import in_sandbox
 from tests.waiting import WATCHDOG_S
 
-TESTBED = Path(sys.executable).with_name("testbed")
 CUT = {"kind": "cut", "target": FABRIC_LINK}
 
 
 @pytest.mark.root
+@in_sandbox
 def test_faults_are_injected_and_healed_by_hand(tmp_path: Path) -> None:
     """Beside those of the timeline; each by its number, with its record."""
     timeline = (fault("p1", "50 ms", "30 s"),)
-
-    def inside() -> None:
-        with running(tmp_path, timeline, ()) as run, NodeNamespaces() as namespaces:
-            links = LinkControl(TINY, namespaces)
-            run.play("fault")
-            with Client(socket_of(tmp_path)) as client:
-                cut = client.inject(CUT)
-                assert (cut["index"], cut["kind"], cut["error"]) == (1, "cut", None)
-                assert links.carrier(FABRIC_LINK) == (False, False)
-            with (
-                Client(socket_of(tmp_path)) as client,
-                pytest.raises(InputError, match="fault 1 is in f"),
-            ):
-                client.inject({"kind": "cut", "target": "p0_t1_1"})
-            with Client(socket_of(tmp_path)) as client, pytest.raises(InputError) as wrong:
-                client.inject({"kind": "cut", "target": "p0_t1_7"})
-            assert wrong.value.problems[0].where == "fault.target", "as it was typed, no line"
-            with Client(socket_of(tmp_path)) as client:
-                healed = client.heal(1)
-                assert healed["healed_ns"] > healed["heal_after_ns"] > cut["effective_ns"]
-                assert links.carrier(FABRIC_LINK) == (True, True)
-            with Client(socket_of(tmp_path)) as client:
-                assert client.heal(0)["proof"]["until_end"]["carrier"] is True
-            with Client(socket_of(tmp_path)) as client, pytest.raises(InputError, match="in force"):
-                client.heal(0)
-            with (
-                Client(socket_of(tmp_path)) as client,
-                pytest.raises(InputError, match="number") as none,
-            ):
-                client.heal(7)
-            assert "testbed fault list RUN" in none.value.problems[0].remedy
-            with Client(socket_of(tmp_path)) as client:
-                client.inject(CUT)
-            assert [record["index"] for record in heal_all(socket_of(tmp_path))] == [2]
+    with running(tmp_path, timeline, ()) as run, NodeNamespaces() as namespaces:
+        links = LinkControl(TINY, namespaces)
+        run.play("fault")
+        with Client(socket_of(tmp_path)) as client:
+            cut = client.inject(CUT)
+            assert (cut["index"], cut["kind"], cut["error"]) == (1, "cut", None)
+            assert links.carrier(FABRIC_LINK) == (False, False)
+        with (
+            Client(socket_of(tmp_path)) as client,
+            pytest.raises(InputError, match="fault 1 is in f"),
+        ):
+            client.inject({"kind": "cut", "target": "p0_t1_1"})
+        with Client(socket_of(tmp_path)) as client, pytest.raises(InputError) as wrong:
+            client.inject({"kind": "cut", "target": "p0_t1_7"})
+        assert wrong.value.problems[0].where == "fault.target", "as it was typed, no line"
+        with Client(socket_of(tmp_path)) as client:
+            healed = client.heal(1)
+            assert healed["healed_ns"] > healed["heal_after_ns"] > cut["effective_ns"]
             assert links.carrier(FABRIC_LINK) == (True, True)
-            assert heal_all(socket_of(tmp_path)) == []
-            with Client(socket_of(tmp_path)) as client:
-                assert [record["kind"] for record in client.faults()] == ["blackhole", "cut", "cut"]
-            run.controller.stop()
-        assert [record["index"] for record in run.faults()] == [0, 1, 2]
-        assert not (tmp_path / SOCKET).exists()
-
-    run_in_sandbox(inside)
+        with Client(socket_of(tmp_path)) as client:
+            assert client.heal(0)["proof"]["until_end"]["carrier"] is True
+        with Client(socket_of(tmp_path)) as client, pytest.raises(InputError, match="in force"):
+            client.heal(0)
+        with (
+            Client(socket_of(tmp_path)) as client,
+            pytest.raises(InputError, match="number") as none,
+        ):
+            client.heal(7)
+        assert "testbed fault list RUN" in none.value.problems[0].remedy
+        with Client(socket_of(tmp_path)) as client:
+            client.inject(CUT)
+        assert [record["index"] for record in heal_all(socket_of(tmp_path))] == [2]
+        assert links.carrier(FABRIC_LINK) == (True, True)
+        assert heal_all(socket_of(tmp_path)) == []
+        with Client(socket_of(tmp_path)) as client:
+            assert [record["kind"] for record in client.faults()] == ["blackhole", "cut", "cut"]
+        run.controller.stop()
+    assert [record["index"] for record in run.faults()] == [0, 1, 2]
+    assert not (tmp_path / SOCKET).exists()
 
 
 @pytest.mark.root
+@in_sandbox
 def test_wrong_requests_are_answered_in_json(tmp_path: Path) -> None:
     """As any HTTP client sees them."""
 
@@ -99,33 +96,31 @@ def test_wrong_requests_are_answered_in_json(tmp_path: Path) -> None:
         response = http.getresponse()
         return response.status, json.loads(response.read())
 
-    def inside() -> None:
-        with running(tmp_path, (), ()) as run:
-            status, answer = request("POST", "/faults", '{"kind": "cut", "target": "p0_t1_7"}')
-            assert status == 400
-            assert answer["errors"][0]["where"] == "fault.target", "no file, no line"
-            assert "did you mean p0_t1_" in answer["errors"][0]["remedy"]
-            assert request("POST", "/faults", "{")[0] == 400
-            assert request("POST", "/faults", "3")[0] == 400
-            assert request("PUT", "/faults")[0] == 405
-            assert request("GET", "/links")[0] == 404
-            assert request("DELETE", "/faults/0")[0] == 404
-            assert request("GET", "/faults/") == (200, [])
-            blackhole = json.dumps({"kind": "blackhole", "target": FABRIC_LINK})
-            assert request("POST", "/faults", blackhole)[0] == 409, "it has not begun"
-            run.play("done")
-            assert request("POST", "/faults", blackhole)[0] == 201
-            status, answer = request("POST", "/faults", blackhole)
-            assert status == 409, "not a second one that nothing could prove"
-            assert answer["errors"][0]["found"] == f"blackhole of {FABRIC_LINK}"
-            assert "heal fault 0" in answer["errors"][0]["remedy"]
-            assert [record["error"] for record in request("GET", "/faults")[1]] == [None]
-            run.controller.stop()
-
-    run_in_sandbox(inside)
+    with running(tmp_path, (), ()) as run:
+        status, answer = request("POST", "/faults", '{"kind": "cut", "target": "p0_t1_7"}')
+        assert status == 400
+        assert answer["errors"][0]["where"] == "fault.target", "no file, no line"
+        assert "did you mean p0_t1_" in answer["errors"][0]["remedy"]
+        assert request("POST", "/faults", "{")[0] == 400
+        assert request("POST", "/faults", "3")[0] == 400
+        assert request("PUT", "/faults")[0] == 405
+        assert request("GET", "/links")[0] == 404
+        assert request("DELETE", "/faults/0")[0] == 404
+        assert request("GET", "/faults/") == (200, [])
+        blackhole = json.dumps({"kind": "blackhole", "target": FABRIC_LINK})
+        assert request("POST", "/faults", blackhole)[0] == 409, "it has not begun"
+        run.play("done")
+        assert request("POST", "/faults", blackhole)[0] == 201
+        status, answer = request("POST", "/faults", blackhole)
+        assert status == 409, "not a second one that nothing could prove"
+        assert answer["errors"][0]["found"] == f"blackhole of {FABRIC_LINK}"
+        assert "heal fault 0" in answer["errors"][0]["remedy"]
+        assert [record["error"] for record in request("GET", "/faults")[1]] == [None]
+        run.controller.stop()
 
 
 @pytest.mark.root
+@in_sandbox
 def test_it_is_published_on_the_loopback(tmp_path: Path) -> None:
     """For what speaks TCP: the same answers, until Ctrl-C; a port that is taken is said.
 
@@ -140,36 +135,31 @@ def test_it_is_published_on_the_loopback(tmp_path: Path) -> None:
         content = response.read()
         return response.status, json.loads(content) if content.startswith((b"{", b"[")) else content
 
-    def inside() -> None:
-        with running(tmp_path, (), ()) as run, socket.create_server(("127.0.0.1", 0)) as taken:
-            run.play("done")
-            port = taken.getsockname()[1]
-            publish = [str(TESTBED), "fault", "publish", str(tmp_path), "--port"]
-            refused = subprocess.run(
-                [*publish, str(port)], check=False, capture_output=True, text=True
-            )
-            assert refused.returncode == ExitStatus.WRONG_INPUT
-            assert "a free TCP port" in refused.stderr
-            taken.close()
-            with subprocess.Popen([*publish, str(port)], stdout=subprocess.PIPE) as published:
-                try:
-                    assert published.stdout is not None
-                    address = published.stdout.readline().decode().split()[0]
-                    _await_port(port)
-                    base = f"http://127.0.0.1:{port}/faults"
-                    assert request(base, "POST", json.dumps(CUT))[0] == 404
-                    assert request(address, "GET") == (200, [])
-                    status, record = request(address, "POST", json.dumps(CUT))
-                    assert (status, record["kind"], record["error"]) == (201, "cut", None)
-                    assert request(address, "GET") == (200, [record])
-                    assert request(address, "POST", "kind: cut")[0] == 400
-                    assert request(address, "POST", '{"kind": "\u00fc"}')[0] == 400
-                finally:
-                    published.send_signal(signal.SIGINT)
-                assert published.wait(WATCHDOG_S) == ExitStatus.AS_EXPECTED
-            run.controller.stop()
-
-    run_in_sandbox(inside)
+    with running(tmp_path, (), ()) as run, socket.create_server(("127.0.0.1", 0)) as taken:
+        run.play("done")
+        port = taken.getsockname()[1]
+        publish = [str(TESTBED), "fault", "publish", str(tmp_path), "--port"]
+        refused = completed([*publish, str(port)])
+        assert refused.returncode == ExitStatus.WRONG_INPUT
+        assert "a free TCP port" in refused.stderr
+        taken.close()
+        with subprocess.Popen([*publish, str(port)], stdout=subprocess.PIPE) as published:
+            try:
+                assert published.stdout is not None
+                address = published.stdout.readline().decode().split()[0]
+                _await_port(port)
+                base = f"http://127.0.0.1:{port}/faults"
+                assert request(base, "POST", json.dumps(CUT))[0] == 404
+                assert request(address, "GET") == (200, [])
+                status, record = request(address, "POST", json.dumps(CUT))
+                assert (status, record["kind"], record["error"]) == (201, "cut", None)
+                assert request(address, "GET") == (200, [record])
+                assert request(address, "POST", "kind: cut")[0] == 400
+                assert request(address, "POST", '{"kind": "\u00fc"}')[0] == 400
+            finally:
+                published.send_signal(signal.SIGINT)
+            assert published.wait(WATCHDOG_S) == ExitStatus.AS_EXPECTED
+        run.controller.stop()
 
 
 def _await_port(port: int) -> None:
@@ -183,26 +173,23 @@ def _await_port(port: int) -> None:
 
 
 @pytest.mark.root
+@in_sandbox
 def test_a_controller_kills_itself_when_it_has_answered(tmp_path: Path) -> None:
     """By hand: who asked is told, and its parent writes down that it ended by that."""
-
-    def inside() -> None:
-        with running(tmp_path, (), ()) as run:
-            run.play("done")
-            with Client(socket_of(tmp_path)) as client:
-                reply = client.inject({"kind": "kill", "target": "controller"})
-            assert (reply["index"], reply["effective_ns"], reply["error"]) == (0, None, None)
-            deadline = time.monotonic() + WATCHDOG_S
-            while not run.controller.is_dead:
-                assert time.monotonic() < deadline
-                run.controller.receive(0.2)
-            run.controller.stop()
-        (record,) = run.faults()
-        assert record["effective_ns"] > record["requested_ns"] == reply["requested_ns"]
-        assert record["proof"] == {"injected": {"ended": True, "signal": signal.SIGKILL}}
-        assert not (tmp_path / SOCKET).exists()
-
-    run_in_sandbox(inside)
+    with running(tmp_path, (), ()) as run:
+        run.play("done")
+        with Client(socket_of(tmp_path)) as client:
+            reply = client.inject({"kind": "kill", "target": "controller"})
+        assert (reply["index"], reply["effective_ns"], reply["error"]) == (0, None, None)
+        deadline = time.monotonic() + WATCHDOG_S
+        while not run.controller.is_dead:
+            assert time.monotonic() < deadline
+            run.controller.receive(0.2)
+        run.controller.stop()
+    (record,) = run.faults()
+    assert record["effective_ns"] > record["requested_ns"] == reply["requested_ns"]
+    assert record["proof"] == {"injected": {"ended": True, "signal": signal.SIGKILL}}
+    assert not (tmp_path / SOCKET).exists()
 
 
 class Failing:
@@ -213,11 +200,9 @@ class Failing:
         return {}
 
     def inject(self, _fault: Fault) -> FaultRecord | Problem:
-        """Fail."""
         raise OSError("no netlink")
 
     def heal(self, _index: int) -> FaultRecord | None:
-        """Fail."""
         raise OSError("no netlink")
 
 

@@ -20,7 +20,6 @@ import pytest
 from pydantic import TypeAdapter
 
 from testbed.emulation.controller.plan import choose_wires
-from testbed.emulation.fabric.link_model import link_model
 from testbed.emulation.fabric.link_model.link_model import LinkModel
 from testbed.emulation.fabric.openvswitch import available
 from testbed.model.fabric import addressing
@@ -33,7 +32,7 @@ from tests.controller.traffic import PathTraffic
 from tests.sandbox import run_in_sandbox
 from tests.waiting import WATCHDOG_S
 
-pytestmark = pytest.mark.root
+pytestmark = [pytest.mark.root, pytest.mark.usefixtures("has_link_model")]
 
 LASTING_MS = 1000 if "TESTBED_SOAK" in os.environ else 90
 FLAPPING_MS = max(LASTING_MS, 480)
@@ -260,12 +259,6 @@ def held(
             HEALTHY,
         )
     )
-
-
-@pytest.fixture(autouse=True)
-def _has_the_link_model() -> None:
-    if missing := link_model.missing():
-        pytest.skip(str(missing))
 
 
 def test_every_kind_on_every_target(tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 import json
 import os
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -23,8 +22,9 @@ from testbed.model.faults.record import FAULTS, FaultRecord
 from testbed.model.faults.targets import CONTROLLER
 from testbed.sandbox.channel import Channel
 from testbed.sandbox.processes import spawn
+from tests.commands import completed
 from tests.controller.test_plan import TINY
-from tests.sandbox import run_in_sandbox
+from tests.sandbox import in_sandbox
 
 ASKED_NS = 5
 ENDINGS: dict[str, Callable[[], object]] = {
@@ -89,43 +89,37 @@ def test_what_does_not_die_by_the_fault_fails_the_run(tmp_path: Path, ending: st
 
 
 @pytest.mark.root
+@in_sandbox
 def test_one_that_dies_before_the_fabric_stands_is_told(tmp_path: Path) -> None:
     """While it loads, or before it is told to get ready: who speaks to it hears how it ended."""
     plan = ControllerPlan(TINY, (), (), tmp_path)
-
-    def inside() -> None:
-        for ready_first in (True, False):
-            controller = ControllerProcess.start(plan, tmp_path)
-            if ready_first:
-                controller.get_ready()
-            os.kill(controller.process.pid, signal.SIGKILL)
-            controller.process.wait()
-            wait = partial(controller.wait_for, "ready") if ready_first else controller.get_ready
-            with pytest.raises(RunFailedError, match="killed by signal 9"):
-                wait()
-            controller.kill()
-
-    run_in_sandbox(inside)
+    for ready_first in (True, False):
+        controller = ControllerProcess.start(plan, tmp_path)
+        if ready_first:
+            controller.get_ready()
+        os.kill(controller.process.pid, signal.SIGKILL)
+        controller.process.wait()
+        wait = partial(controller.wait_for, "ready") if ready_first else controller.get_ready
+        with pytest.raises(RunFailedError, match="killed by signal 9"):
+            wait()
+        controller.kill()
 
 
 @pytest.mark.root
+@in_sandbox
 def test_it_says_and_serves_nothing_until_the_fabric_stands(tmp_path: Path) -> None:
     """Nobody can inject a fault, or point a switch at it, while the fabric is being built."""
     plan = ControllerPlan(TINY, (), (), tmp_path)
-
-    def inside() -> None:
-        controller = ControllerProcess.start(plan, tmp_path)
-        while not (tmp_path / FAULTS).exists():  # it has loaded
-            assert controller.receive(0.05) == []
-        assert controller.receive(0.2) == []
-        assert not (tmp_path / SOCKET).exists()
-        controller.get_ready()
-        assert controller.wait_for("ready") == {"ready": True, "datapath": None}
-        assert Path(f"/proc/{controller.process.pid}/comm").read_text().strip() == "controller"
-        controller.stop()
-        assert not (tmp_path / SOCKET).exists()
-
-    run_in_sandbox(inside)
+    controller = ControllerProcess.start(plan, tmp_path)
+    while not (tmp_path / FAULTS).exists():  # it has loaded
+        assert controller.receive(0.05) == []
+    assert controller.receive(0.2) == []
+    assert not (tmp_path / SOCKET).exists()
+    controller.get_ready()
+    assert controller.wait_for("ready") == {"ready": True, "datapath": None}
+    assert Path(f"/proc/{controller.process.pid}/comm").read_text().strip() == "controller"
+    controller.stop()
+    assert not (tmp_path / SOCKET).exists()
 
 
 _DEAF = """
@@ -152,17 +146,11 @@ def test_a_run_fails_whose_controller_does_not_die(tmp_path: Path) -> None:
         "timeline: [{kind: kill, target: controller, at: 500 ms}]\n"
     )
     command = [sys.executable, "-c", "from testbed.cli import main; main()", "run", "./x.yaml"]
-    completed = subprocess.run(
-        command,
-        cwd=tmp_path,
-        env=os.environ | {"PYTHONPATH": str(tmp_path)},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
+    done = completed(
+        command, cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(tmp_path)}, timeout=60
     )
-    assert completed.returncode == 4, completed.stderr
-    assert "controller was to be killed, and lives on" in completed.stderr
+    assert done.returncode == 4, done.stderr
+    assert "controller was to be killed, and lives on" in done.stderr
     (faults,) = (file for file in tmp_path.glob("results/*/2*/faults.jsonl"))
     (record,) = (json.loads(line) for line in faults.read_text().splitlines())
     assert record["effective_ns"] is None

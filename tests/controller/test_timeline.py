@@ -15,7 +15,6 @@ class VirtualClock:
         self._oversleep_ns = oversleep_ns
 
     def now_ns(self) -> int:
-        """Read the clock."""
         self.time_ns += 1000
         return self.time_ns
 

@@ -33,7 +33,6 @@ class _Stream:
         self._thread = threading.Thread(target=self._run, daemon=True)
 
     def __enter__(self) -> Self:
-        """Start."""
         self._thread.start()
         return self
 

@@ -14,11 +14,11 @@ import pytest
 from testbed.device import compiling, hosts
 from testbed.device.compiling import ALIASES, IBVERBS, PRELOAD, SOURCES
 from testbed.device.library import IN_HOSTS, Library
+from tests.commands import Completed, completed
 from tests.device.test_device import HERE, ForbiddenNic, fabric
 from tests.fabric.packets import in_node
 from tests.perftest.test_programs import run_testbed
-from tests.sandbox import run_in_sandbox
-from tests.waiting import WATCHDOG_S
+from tests.sandbox import in_sandbox
 
 PROGRAMS = Path(__file__).with_name("c")
 
@@ -62,7 +62,7 @@ def compiled(name: str, directory: Path, way: Way) -> Path:
     return program
 
 
-def run(program: Path, way: Way, *arguments: str) -> subprocess.CompletedProcess[str]:
+def run(program: Path, way: Way, *arguments: str) -> Completed:
     """Run a program in a host, as its prompt does."""
     files = Library(IN_HOSTS / PRELOAD, IN_HOSTS / IBVERBS)
     environment = os.environ | files.environment(os.environ)
@@ -70,14 +70,7 @@ def run(program: Path, way: Way, *arguments: str) -> subprocess.CompletedProcess
         del environment["LD_PRELOAD"]
         environment["LD_LIBRARY_PATH"] = str(way.directory)
     with in_node(HERE):
-        return subprocess.run(
-            [program, *arguments],
-            env=environment,
-            capture_output=True,
-            text=True,
-            timeout=WATCHDOG_S,
-            check=False,
-        )
+        return completed([program, *arguments], env=environment)
 
 
 def sanitized(directory: Path) -> Way:
@@ -95,50 +88,41 @@ def linked_to_mrc(directory: Path) -> Way:
 
 
 @pytest.mark.parametrize("way", ["linked", "by path", "sanitized"])
+@in_sandbox
 def test_a_program_makes_every_call(way: str, tmp_path: Path) -> None:
     """Between two queue pairs of its own, by way of a T1."""
     ways = {"linked": LINKED, "by path": BY_PATH}
     taken = ways[way] if way in ways else sanitized(tmp_path)
     program = compiled("loop", tmp_path, taken)
-
-    def act() -> None:
-        with fabric():
-            done = run(program, taken)
-        assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr
-
-    run_in_sandbox(act)
+    with fabric():
+        done = run(program, taken)
+    assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr
 
 
+@in_sandbox
 def test_the_thread_for_payload_is_clean(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where the kernel hides the program from the NIC, and from the search for leaks."""
     monkeypatch.setattr(hosts, "NicProcess", ForbiddenNic)
     monkeypatch.setenv("ASAN_OPTIONS", "detect_leaks=0")
     way = sanitized(tmp_path)
     program = compiled("loop", tmp_path, way)
-
-    def act() -> None:
-        with fabric():
-            done = run(program, way, "hidden")
-        assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr
-
-    run_in_sandbox(act)
+    with fabric():
+        done = run(program, way, "hidden")
+    assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr
 
 
 @pytest.mark.parametrize("name", ["mrc", "control"])
 @pytest.mark.parametrize("way", ["linked", "sanitized"])
+@in_sandbox
 def test_a_program_of_ocps_interface_makes_every_call(way: str, name: str, tmp_path: Path) -> None:
     """Linked to libmrc.so as such programs are; a version that is too new is named."""
     taken = linked_to_mrc(tmp_path) if way == "linked" else sanitized(tmp_path)
     program = compiled(name, tmp_path, taken)
-
-    def act() -> None:
-        with fabric():
-            done = run(program, taken)
-        assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr
-        too_new = "uses version 1.0.2 of mrc.h; this library has up to 1.0.1"
-        assert (too_new in done.stderr) == (name == "mrc")
-
-    run_in_sandbox(act)
+    with fabric():
+        done = run(program, taken)
+    assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr
+    too_new = "uses version 1.0.2 of mrc.h; this library has up to 1.0.1"
+    assert (too_new in done.stderr) == (name == "mrc")
 
 
 @pytest.mark.skipif(shutil.which("ib_write_bw") is None, reason="needs perftest")
@@ -174,36 +158,33 @@ def test_a_controller_and_the_operators_commands_see_one_state(tmp_path: Path) -
     assert re.search(r"port 2 state 0\nport +state\n0 +enabled\n1 +enabled", text)
 
 
+@in_sandbox
 def test_what_mrc_does_not_have_is_refused_and_named_once(tmp_path: Path) -> None:
     """With the errno of each call's manual page; the program calls all of them twice."""
     program = compiled("refused", tmp_path, LINKED)
-
-    def act() -> None:
-        with fabric():
-            done = run(program, LINKED)
-        assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr
-        lines = Counter(done.stderr.splitlines())
-        assert set(lines.values()) == {1}, done.stderr
-        lacks = [line.removeprefix("mrc0: MRC has no ") for line in lines]
-        for kind in (
-            "SEND;",
-            "READ;",
-            "atomic operations",
-            "operations but WRITE",
-            "unreliable connections (UC)",
-            "datagrams (UD)",
-            "queue pairs but those of",
-            "extended reliable connections (XRC)",
-            "shared receive queues (SRQ)",
-            "extended queue pairs (ibv_create_qp_ex)",
-            "extended completion queues (ibv_create_cq_ex)",
-            "memory windows",
-            "memory of its own (ibv_alloc_dm)",
-            "work queues outside",
-            "flow steering",
-            "parent domains",
-            "memory that is registered on demand",
-        ):
-            assert sum(line.startswith(kind) for line in lacks) == 1, (kind, done.stderr)
-
-    run_in_sandbox(act)
+    with fabric():
+        done = run(program, LINKED)
+    assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr
+    lines = Counter(done.stderr.splitlines())
+    assert set(lines.values()) == {1}, done.stderr
+    lacks = [line.removeprefix("mrc0: MRC has no ") for line in lines]
+    for kind in (
+        "SEND;",
+        "READ;",
+        "atomic operations",
+        "operations but WRITE",
+        "unreliable connections (UC)",
+        "datagrams (UD)",
+        "queue pairs but those of",
+        "extended reliable connections (XRC)",
+        "shared receive queues (SRQ)",
+        "extended queue pairs (ibv_create_qp_ex)",
+        "extended completion queues (ibv_create_cq_ex)",
+        "memory windows",
+        "memory of its own (ibv_alloc_dm)",
+        "work queues outside",
+        "flow steering",
+        "parent domains",
+        "memory that is registered on demand",
+    ):
+        assert sum(line.startswith(kind) for line in lacks) == 1, (kind, done.stderr)

@@ -31,7 +31,7 @@ from testbed.mrc.verbs import Destination, QpAttributes, WcOpcode
 from testbed.rdma import plain_errors
 from tests.device.test_device import HERE, THERE, fabric, killed_at_random, nic_process
 from tests.fabric.packets import in_node
-from tests.sandbox import run_in_sandbox
+from tests.sandbox import in_sandbox, run_in_sandbox
 from tests.waiting import WATCHDOG_S
 
 SIZE = 60_000
@@ -71,117 +71,106 @@ def ended(device: Device, cq: CompletionQueue, count: int = 1) -> list[tuple[int
 
 
 @pytest.mark.root
+@in_sandbox
 def test_two_programs_write_to_each_other() -> None:
     """From registered memory, from no memory of their own, with all bits of what is 64 long."""
-
-    def act() -> None:
-        attributes = QpAttributes(capabilities=Capabilities(2, False, 3), mtu=1024)
-        with connected(attributes) as c:
-            assert (c.a.host, c.b.host) == (HERE, THERE)
-            last = (1 << 64) - 1
-            c.qb.post_recv(last)
-            c.ma.buffer[:] = data = Random(1).randbytes(SIZE)
-            c.qa.post_write(last, c.ma.buffer[100:], c.mb.va, c.mb.rkey)
-            c.qa.post_write_imm(2, b"inline", c.mb.va + SIZE - 6, c.mb.rkey, 0xDEAD_BEEF)
-            (received,) = c.b.wait(c.cqb)
-            assert (received.wr_id, received.imm_data) == (last, 0xDEAD_BEEF)
-            assert (received.opcode, received.byte_len) == (WcOpcode.RECV_RDMA_WITH_IMM, 6)
-            assert received.qp_num == c.qb.qp_num
-            assert bytes(c.mb.buffer) == data[100:] + bytes(94) + b"inline"
-            assert ended(c.a, c.cqa, 2) == [(last, "success"), (2, "success")]
-            c.qb.post_write(3, b"", c.ma.va, c.ma.rkey)
-            assert ended(c.b, c.cqb) == [(3, "success")]
-            late, arrived = c.a.lateness()
-            assert 0 <= late <= arrived > 0
-
-    run_in_sandbox(act)
+    attributes = QpAttributes(capabilities=Capabilities(2, False, 3), mtu=1024)
+    with connected(attributes) as c:
+        assert (c.a.host, c.b.host) == (HERE, THERE)
+        last = (1 << 64) - 1
+        c.qb.post_recv(last)
+        c.ma.buffer[:] = data = Random(1).randbytes(SIZE)
+        c.qa.post_write(last, c.ma.buffer[100:], c.mb.va, c.mb.rkey)
+        c.qa.post_write_imm(2, b"inline", c.mb.va + SIZE - 6, c.mb.rkey, 0xDEAD_BEEF)
+        (received,) = c.b.wait(c.cqb)
+        assert (received.wr_id, received.imm_data) == (last, 0xDEAD_BEEF)
+        assert (received.opcode, received.byte_len) == (WcOpcode.RECV_RDMA_WITH_IMM, 6)
+        assert received.qp_num == c.qb.qp_num
+        assert bytes(c.mb.buffer) == data[100:] + bytes(94) + b"inline"
+        assert ended(c.a, c.cqa, 2) == [(last, "success"), (2, "success")]
+        c.qb.post_write(3, b"", c.ma.va, c.ma.rkey)
+        assert ended(c.b, c.cqb) == [(3, "success")]
+        late, arrived = c.a.lateness()
+        assert 0 <= late <= arrived > 0
 
 
 @pytest.mark.root
+@in_sandbox
 def test_two_programs_of_a_host_have_its_nic_in_common() -> None:
     """The end of one leaves the other."""
-
-    def act() -> None:
-        with connected() as c:
-            with opened(HERE) as other:
-                cq = other.create_cq()
-                qp, peer = other.create_qp(cq), c.b.create_qp(c.cqb)
-                assert qp.qp_num != c.qa.qp_num
-                join(qp, peer)
-                for number, each in enumerate((qp, c.qa)):
-                    each.post_write(number, b"x", c.mb.va + number, c.mb.rkey)
-                assert ended(other, cq) == [(0, "success")]
-                assert ended(c.a, c.cqa) == [(1, "success")]
-            c.qa.post_write(2, b"yy", c.mb.va, c.mb.rkey)
-            assert ended(c.a, c.cqa) == [(2, "success")]
-            assert bytes(c.mb.buffer[:2]) == b"yy"
-
-    run_in_sandbox(act)
+    with connected() as c:
+        with opened(HERE) as other:
+            cq = other.create_cq()
+            qp, peer = other.create_qp(cq), c.b.create_qp(c.cqb)
+            assert qp.qp_num != c.qa.qp_num
+            join(qp, peer)
+            for number, each in enumerate((qp, c.qa)):
+                each.post_write(number, b"x", c.mb.va + number, c.mb.rkey)
+            assert ended(other, cq) == [(0, "success")]
+            assert ended(c.a, c.cqa) == [(1, "success")]
+        c.qa.post_write(2, b"yy", c.mb.va, c.mb.rkey)
+        assert ended(c.a, c.cqa) == [(2, "success")]
+        assert bytes(c.mb.buffer[:2]) == b"yy"
 
 
 @pytest.mark.root
+@in_sandbox
 def test_what_is_wrong_is_an_exception_with_words_or_a_status() -> None:
     """And what is right goes on behind each exception."""
-
-    def act() -> None:
-        with connected(depth=2) as c:
-            write = partial(c.qa.post_write, 1, b"x", c.mb.va, c.mb.rkey)
-            cases: list[tuple[type[Exception], str, Callable[[], Any]]] = [
-                (ValueError, "payload: found 300 bytes in no region", lambda: _big(c, b"")),
-                (ValueError, "payload: found 300 bytes in no", lambda: _big(c, bytearray())),
-                (ValueError, "rkey: found -1", lambda: c.qa.post_write(1, b"", 0, -1)),
-                (ValueError, "immediate: found 4294967296", lambda: write(1 << 32)),
-                (ValueError, "wr_id: found", lambda: c.qa.post_recv(1 << 64)),
-                (ValueError, "writable buffer", lambda: c.a.reg_mr(b"read only")),
-                (ValueError, "writable buffer", lambda: c.a.reg_mr(bytearray())),
-                (ValueError, "a destination belongs", lambda: c.qa.modify(QpState.RTR)),
-                (QpStateError, "in RTS .*cannot become INIT", lambda: c.qa.modify(QpState.INIT)),
-                (QpStateError, "in INIT", lambda: c.a.create_qp(c.cqa).post_write(1, b"", 0, 0)),
-                (
-                    QpStateError,
-                    r"profiles \(7, 0\) cannot",
-                    lambda: c.a.create_qp(c.cqa, ev_profile=7).connect(c.qb.local),
-                ),
-                (
-                    ValueError,
-                    "no NIC of the fabric has the address",
-                    lambda: c.a.create_qp(c.cqa).connect(Destination(bytes(16), 1, 1)),
-                ),
-                (
-                    ValueError,
-                    "mtu: found 1000",
-                    lambda: c.a.create_qp(c.cqa, attributes=QpAttributes(mtu=1000)).connect(
-                        c.qb.local
-                    ),
-                ),
-                (ValueError, "another device's", lambda: c.a.create_qp(c.cqb)),
-                (ValueError, "is not registered", lambda: c.a.dereg_mr(c.mb)),
-                (BlockingIOError, "the send queue is full", lambda: [write() for _ in range(99)]),
-                (
-                    BlockingIOError,
-                    "the recv queue is full",
-                    lambda: [c.qa.post_recv(1) for _ in range(99)],
-                ),
-                (TimeoutError, r"within 0\.01 s", lambda: c.b.wait(c.cqb, 0.01)),
-            ]
-            for kind, words, case in cases:
-                with pytest.raises(kind, match=words):
-                    case()
-            assert set(ended(c.a, c.cqa, 2)) == {(1, "success")}
-            c.qa.post_write(5, b"x", c.mb.va, c.mb.rkey ^ 1)
-            seen: list[tuple[int, str]] = []
-            while 5 not in dict(seen):
-                seen += ended(c.a, c.cqa)
-            assert (5, "remote access error") in seen
-            assert c.qa.state is QpState.ERROR
-            c.b.dereg_mr(c.mb)
-            c.qb.destroy()
-            with pytest.raises(QpStateError, match="destroyed"):
-                c.qb.post_recv(1)
-        with pytest.raises(ConnectionError, match="has ended, or the device is closed"):
-            c.a.wait(c.cqa)
-
-    run_in_sandbox(act)
+    with connected(depth=2) as c:
+        write = partial(c.qa.post_write, 1, b"x", c.mb.va, c.mb.rkey)
+        cases: list[tuple[type[Exception], str, Callable[[], Any]]] = [
+            (ValueError, "payload: found 300 bytes in no region", lambda: _big(c, b"")),
+            (ValueError, "payload: found 300 bytes in no", lambda: _big(c, bytearray())),
+            (ValueError, "rkey: found -1", lambda: c.qa.post_write(1, b"", 0, -1)),
+            (ValueError, "immediate: found 4294967296", lambda: write(1 << 32)),
+            (ValueError, "wr_id: found", lambda: c.qa.post_recv(1 << 64)),
+            (ValueError, "writable buffer", lambda: c.a.reg_mr(b"read only")),
+            (ValueError, "writable buffer", lambda: c.a.reg_mr(bytearray())),
+            (ValueError, "a destination belongs", lambda: c.qa.modify(QpState.RTR)),
+            (QpStateError, "in RTS .*cannot become INIT", lambda: c.qa.modify(QpState.INIT)),
+            (QpStateError, "in INIT", lambda: c.a.create_qp(c.cqa).post_write(1, b"", 0, 0)),
+            (
+                QpStateError,
+                r"profiles \(7, 0\) cannot",
+                lambda: c.a.create_qp(c.cqa, ev_profile=7).connect(c.qb.local),
+            ),
+            (
+                ValueError,
+                "no NIC of the fabric has the address",
+                lambda: c.a.create_qp(c.cqa).connect(Destination(bytes(16), 1, 1)),
+            ),
+            (
+                ValueError,
+                "mtu: found 1000",
+                lambda: c.a.create_qp(c.cqa, attributes=QpAttributes(mtu=1000)).connect(c.qb.local),
+            ),
+            (ValueError, "another device's", lambda: c.a.create_qp(c.cqb)),
+            (ValueError, "is not registered", lambda: c.a.dereg_mr(c.mb)),
+            (BlockingIOError, "the send queue is full", lambda: [write() for _ in range(99)]),
+            (
+                BlockingIOError,
+                "the recv queue is full",
+                lambda: [c.qa.post_recv(1) for _ in range(99)],
+            ),
+            (TimeoutError, r"within 0\.01 s", lambda: c.b.wait(c.cqb, 0.01)),
+        ]
+        for kind, words, case in cases:
+            with pytest.raises(kind, match=words):
+                case()
+        assert set(ended(c.a, c.cqa, 2)) == {(1, "success")}
+        c.qa.post_write(5, b"x", c.mb.va, c.mb.rkey ^ 1)
+        seen: list[tuple[int, str]] = []
+        while 5 not in dict(seen):
+            seen += ended(c.a, c.cqa)
+        assert (5, "remote access error") in seen
+        assert c.qa.state is QpState.ERROR
+        c.b.dereg_mr(c.mb)
+        c.qb.destroy()
+        with pytest.raises(QpStateError, match="destroyed"):
+            c.qb.post_recv(1)
+    with pytest.raises(ConnectionError, match="has ended, or the device is closed"):
+        c.a.wait(c.cqa)
 
 
 def _big(c: SimpleNamespace, empty: bytes | bytearray) -> None:
@@ -189,17 +178,15 @@ def _big(c: SimpleNamespace, empty: bytes | bytearray) -> None:
 
 
 @pytest.mark.root
+@in_sandbox
 def test_who_waits_without_a_limit_hears_of_the_end_of_the_nic() -> None:
-    def act() -> None:
-        with connected() as c:
-            threading.Timer(0.3, partial(os.kill, nic_process(), signal.SIGKILL)).start()
+    with connected() as c:
+        threading.Timer(0.3, partial(os.kill, nic_process(), signal.SIGKILL)).start()
+        with pytest.raises(ConnectionError, match="the NIC of this host has ended"):
+            c.a.wait(c.cqa)
+        for call in (lambda: c.qa.post_recv(1), c.a.create_cq, lambda: c.qa.state):
             with pytest.raises(ConnectionError, match="the NIC of this host has ended"):
-                c.a.wait(c.cqa)
-            for call in (lambda: c.qa.post_recv(1), c.a.create_cq, lambda: c.qa.state):
-                with pytest.raises(ConnectionError, match="the NIC of this host has ended"):
-                    call()
-
-    run_in_sandbox(act)
+                call()
 
 
 @pytest.mark.root
@@ -222,27 +209,22 @@ def _busy(_seed: int, _: object) -> int:
 
 
 @pytest.mark.root
+@in_sandbox
 def test_a_peer_that_vanishes_is_a_status() -> None:
-    def act() -> None:
-        with connected(QpAttributes(linear_retries=0, exponential_retries=0)) as c:
-            c.b.close()
-            c.qa.post_write(1, b"x", c.mb.va, c.mb.rkey)
-            assert ended(c.a, c.cqa) == [(1, CompletionStatus.RETRY_EXCEEDED.value)]
-
-    run_in_sandbox(act)
+    with connected(QpAttributes(linear_retries=0, exponential_retries=0)) as c:
+        c.b.close()
+        c.qa.post_write(1, b"x", c.mb.va, c.mb.rkey)
+        assert ended(c.a, c.cqa) == [(1, CompletionStatus.RETRY_EXCEEDED.value)]
 
 
 @pytest.mark.root
+@in_sandbox
 def test_outside_a_host_there_is_no_device() -> None:
     """With the library at hand, and without."""
-
-    def act() -> None:
-        with pytest.raises(MachineError, match="does not run in a host of a fabric"):
-            open_device()
-        with fabric(), pytest.raises(MachineError, match="testbed device -- python PROGRAM"):
-            open_device()
-
-    run_in_sandbox(act)
+    with pytest.raises(MachineError, match="does not run in a host of a fabric"):
+        open_device()
+    with fabric(), pytest.raises(MachineError, match="testbed device -- python PROGRAM"):
+        open_device()
 
 
 def test_waiting_has_no_limit_unless_one_is_given() -> None:

@@ -12,6 +12,7 @@ import pytest
 from testbed.device import abi, ocp, protocol, structures
 from testbed.device.compiling import SOURCES
 from testbed.mrc.config import Capabilities
+from tests.commands import completed
 from tests.device import verbs
 
 HEADER = (SOURCES / "protocol.h").read_text()
@@ -90,7 +91,7 @@ def run_c(code: str, directory: Path, *options: str) -> str:
     subprocess.run(
         [COMPILER, *options, f"-I{SOURCES}", str(source), "-o", str(program)], check=True
     )
-    return subprocess.run([program], capture_output=True, text=True, check=True).stdout
+    return completed([program], check=True).stdout
 
 
 @needs_compiler
@@ -227,13 +228,13 @@ def test_ocps_headers_are_compared_with_ours(
     (tmp_path / "mrc_ctl.h").write_text(functions)
     version = "#define MRC_API_CURRENT_VERSION  MRC_API_VER(1, 0, 1)\n"
     (tmp_path / "mrc_api_ver.h").write_text(version)
-    done = subprocess.run([OCP_ABI, str(tmp_path)], capture_output=True, text=True, check=False)
+    done = completed([OCP_ABI, str(tmp_path)])
     assert (done.returncode, said in done.stdout + done.stderr) == (status, True), done
 
 
 @pytest.mark.parametrize("arguments", [[], ["--help"], ["/nowhere"]])
 def test_without_ocps_headers_the_comparison_says_what_it_needs(arguments: list[str]) -> None:
-    done = subprocess.run([OCP_ABI, *arguments], capture_output=True, text=True, check=False)
+    done = completed([OCP_ABI, *arguments])
     assert done.returncode == 2
     assert "mrc.h and mrc_ctl.h" in done.stderr
 

@@ -1,7 +1,6 @@
 """The library that programs load: ready or compiled, with and without symbol versions."""
 
 import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -9,6 +8,7 @@ import pytest
 from testbed.device import compiling, library
 from testbed.device.compiling import IBVERBS, PRELOAD, CompilingError
 from testbed.model.errors import MachineError
+from tests.commands import completed
 
 REAL = Path("/usr/lib/x86_64-linux-gnu/libibverbs.so.1")
 needs_compiler = pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler")
@@ -16,9 +16,7 @@ needs_compiler = pytest.mark.skipif(shutil.which("cc") is None, reason="needs a 
 
 def symbols(file: Path) -> dict[str, str]:
     """The functions that a library exports, with their versions."""
-    done = subprocess.run(
-        ["nm", "-D", "--defined-only", str(file)], capture_output=True, text=True, check=True
-    )
+    done = completed(["nm", "-D", "--defined-only", str(file)], check=True)
     names = [line.split() for line in done.stdout.splitlines()]
     found = [name.partition("@@") for _, kind, name in names if kind == "T" and "@IBV" not in name]
     found += [name.partition("@@") for _, kind, name in names if kind == "T" and "@@" in name]

@@ -10,6 +10,7 @@ import pytest
 
 from testbed.model.errors import ExitStatus
 from testbed.runs.result import Result
+from tests.commands import completed
 from tests.perftest.test_programs import PROJECT, TESTBED, run_testbed
 
 PROGRAMS = Path(__file__).with_name("torch_programs")
@@ -29,7 +30,6 @@ pytestmark = [pytest.mark.root, pytest.mark.long]
 
 @pytest.fixture(params=PYTHONS)
 def python(request: pytest.FixtureRequest) -> str:
-    """A Python that has torch."""
     path, remedy = PYTHONS[request.param]
     check = [path, "-c", "import numpy, torch"]
     if not path or subprocess.run(check, capture_output=True, check=False).returncode:
@@ -133,11 +133,8 @@ def test_the_model_is_the_same_whatever_link_dies(python: str, tmp_path: Path) -
     ):
         few = ("workload.hosts=[h0,h4,h1,h5]", "expect={}", f"workload.command[0]={python}")
         given = [f"--set={each}" for each in (*few, "workload.command[3]=6", *settings)]
-        done = subprocess.run(
-            [*TESTBED, "run", "torch-training", "--force", "--results", tmp_path, *given],
-            capture_output=True,
-            text=True,
-            check=False,
+        done = completed(
+            [*TESTBED, "run", "torch-training", "--force", "--results", tmp_path, *given]
         )
         assert done.returncode in {ExitStatus.AS_EXPECTED, ExitStatus.UNTRUSTED}, done.stderr
         found = Result(tmp_path / "torch-training" / "latest")
@@ -153,11 +150,8 @@ def test_the_model_is_the_same_whatever_link_dies(python: str, tmp_path: Path) -
 
 def test_without_torch_the_scenario_says_how_to_get_it() -> None:
     """Before anything is built."""
-    done = subprocess.run(
-        [*TESTBED, "run", "torch-training", f"--set=workload.command[0]={sys.executable}"],
-        capture_output=True,
-        text=True,
-        check=False,
+    done = completed(
+        [*TESTBED, "run", "torch-training", f"--set=workload.command[0]={sys.executable}"]
     )
     assert done.returncode == ExitStatus.MACHINE_CANNOT
     assert "has no torch: apt install python3-torch" in done.stderr
@@ -169,11 +163,5 @@ def test_outside_a_host_it_says_what_to_do(python: str) -> None:
         "d.init_process_group('mrc', store=d.HashStore(), rank=0, world_size=2)"
     )
     path = str(PROJECT / "testbed" / "device")
-    done = subprocess.run(
-        [python, "-c", program],
-        env={"PYTHONPATH": path, "PATH": os.environ["PATH"]},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = completed([python, "-c", program], env={"PYTHONPATH": path, "PATH": os.environ["PATH"]})
     assert "Start the program in a host of `testbed shell`" in done.stderr

@@ -339,5 +339,4 @@ def content(end: End, size: int, offset: int = 0) -> bytes:
 
 
 def pid_of(_: End) -> int:
-    """The process that an end is in."""
     return os.getpid()

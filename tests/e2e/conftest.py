@@ -3,7 +3,6 @@
 import json
 import os
 import subprocess
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,10 +12,9 @@ import yaml
 
 from testbed.model.errors import ExitStatus
 from testbed.model.files.scenarios import load_scenario
+from tests.commands import TESTBED
 from tests.judging import until_trusted
 from tests.waiting import WATCHDOG_S
-
-TESTBED = Path(sys.executable).with_name("testbed")
 
 UNDRAWN = "--no-figures"
 """Of a run whose figures and report nobody looks at: they take longer than all else after it."""

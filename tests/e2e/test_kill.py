@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from tests.commands import completed
 from tests.e2e.conftest import TINY, CommandLine, wait_until_running
 from tests.waiting import WATCHDOG_S, wait_until
 
@@ -48,7 +49,7 @@ def descendants(root: int) -> dict[int, str]:
 
 def _host_state() -> tuple[str, str]:
     def say(*command: str) -> str:
-        return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        return completed(command, check=True).stdout
 
     return say("ip", "-o", "link"), say("ip", "netns")
 

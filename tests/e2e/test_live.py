@@ -4,7 +4,6 @@ import json
 import os
 import re
 import subprocess
-import sys
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,9 +11,9 @@ from typing import Any
 
 import pytest
 
+from tests.commands import TESTBED, completed
 from tests.waiting import WATCHDOG_S
 
-TESTBED = Path(sys.executable).with_name("testbed")
 SCENARIO = """
 name: watched
 topology: {base: clos-tiny, dilation: 100000}
@@ -57,9 +56,7 @@ def test_a_run_is_watched_broken_and_ended(tmp_path: Path) -> None:
             states = sum(earlier["type"] == "state" for earlier in seen)
             if record["type"] == "state" and states == 10:
                 assert _ask(address, "faults", FAULT)["error"] is None
-                owner = subprocess.run(
-                    ["ps", "-C", "live", "-o", "uid="], capture_output=True, text=True, check=True
-                )
+                owner = completed(["ps", "-C", "live", "-o", "uid="], check=True)
                 assert str(os.getuid()) not in owner.stdout.split()
             if record["type"] == "detection":
                 _ask(address, "end", {})

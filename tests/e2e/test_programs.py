@@ -19,7 +19,8 @@ import yaml
 from testbed.live.stream.recorded import recorded_stream
 from testbed.live.stream.records import Detection
 from testbed.model.errors import ExitStatus
-from tests.e2e.conftest import TESTBED, UNDRAWN, wait_until_running
+from tests.commands import TESTBED
+from tests.e2e.conftest import UNDRAWN, wait_until_running
 from tests.e2e.test_kill import assert_all_gone, descendants
 from tests.waiting import WATCHDOG_S, wait_until
 

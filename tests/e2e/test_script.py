@@ -1,7 +1,6 @@
 """`testbed shell --script`: commands of the prompt as a run, with summary, verdict and JUnit."""
 
 import json
-import subprocess
 import xml.etree.ElementTree as ET
 from pathlib import Path
 from typing import Any
@@ -9,8 +8,7 @@ from typing import Any
 import pytest
 
 from testbed.model.errors import ExitStatus
-from tests.e2e.conftest import TESTBED
-from tests.waiting import WATCHDOG_S
+from tests.commands import TESTBED, completed
 
 pytestmark = [pytest.mark.root, pytest.mark.e2e]
 
@@ -18,13 +16,8 @@ pytestmark = [pytest.mark.root, pytest.mark.e2e]
 def carried_out(directory: Path, commands: str, *options: str) -> tuple[int, dict[str, Any], Path]:
     """The exit status of a script, its summary and its run directory."""
     (directory / "checks.txt").write_text(commands)
-    called = subprocess.run(
-        [TESTBED, "shell", "clos-tiny", "--script", "checks.txt", "--json", *options],
-        cwd=directory,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=WATCHDOG_S,
+    called = completed(
+        [TESTBED, "shell", "clos-tiny", "--script", "checks.txt", "--json", *options], cwd=directory
     )
     assert called.stdout, called.stderr
     answer = json.loads(called.stdout)
@@ -91,14 +84,7 @@ def test_a_script_that_does_not_end_is_ended(tmp_path: Path) -> None:
 )
 def test_wrong_options_leave_nothing(tmp_path: Path, options: tuple[str, ...], said: str) -> None:
     (tmp_path / "checks.txt").write_text("nodes\n")
-    called = subprocess.run(
-        [TESTBED, "shell", "clos-tiny", *options],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=WATCHDOG_S,
-    )
+    called = completed([TESTBED, "shell", "clos-tiny", *options], cwd=tmp_path)
     assert called.returncode == ExitStatus.WRONG_INPUT
     assert said in called.stderr
     assert not (tmp_path / "results").exists()

@@ -15,7 +15,7 @@ from testbed.mrc.verbs import (
     WorkCompletion,
 )
 from tests.fabric.packets import in_node
-from tests.sandbox import run_in_sandbox
+from tests.sandbox import in_sandbox, run_in_sandbox
 from tests.waiting import WATCHDOG_S
 
 TOPOLOGY = Topology(
@@ -90,17 +90,15 @@ def test_a_program_notices_that_a_port_is_lost_and_back_and_its_peer_is_told() -
 
 
 @pytest.mark.root
+@in_sandbox
 def test_arrivals_that_are_seen_late_are_counted() -> None:
-    def act() -> tuple[int, int]:
-        with Fabric(TOPOLOGY):
-            with in_node(HERE):
-                device = Device(TOPOLOGY, HERE)
-            bearable_ns = round(LATE_RTTS * TOPOLOGY.propagation_rtt_ns)
-            late_ns = (0, bearable_ns, bearable_ns + 1, 10 * bearable_ns)
-            late_arrivals = [(b"", Arrival(0, 0, 0), one) for one in late_ns]
-            device._nic.arrivals = lambda *_: iter(late_arrivals)  # type: ignore[method-assign]
-            device.poll()
-            device.close()
-            return device.arrived, device.late
-
-    assert run_in_sandbox(act) == (4, 2)
+    with Fabric(TOPOLOGY):
+        with in_node(HERE):
+            device = Device(TOPOLOGY, HERE)
+        bearable_ns = round(LATE_RTTS * TOPOLOGY.propagation_rtt_ns)
+        late_ns = (0, bearable_ns, bearable_ns + 1, 10 * bearable_ns)
+        late_arrivals = [(b"", Arrival(0, 0, 0), one) for one in late_ns]
+        device._nic.arrivals = lambda *_: iter(late_arrivals)  # type: ignore[method-assign]
+        device.poll()
+        device.close()
+        assert (device.arrived, device.late) == (4, 2)

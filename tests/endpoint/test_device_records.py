@@ -80,7 +80,6 @@ def calling(raw: Path, command: dict[str, Any], until_ns: int = NOW_NS) -> Chann
 def answer(
     raw: Path, records: DeviceRecords, command: dict[str, Any], until_ns: int = NOW_NS
 ) -> dict[str, Any]:
-    """What the device answers to a command."""
     channel = calling(raw, command, until_ns)
     answers: list[dict[str, Any]] = []
 
@@ -167,7 +166,6 @@ def test_a_command_that_comes_after_its_sender_gave_up_changes_nothing(tmp_path:
 
 
 def sends(records: DeviceRecords, connection: Connection, qp: QueuePair) -> None:
-    """A queue pair sends data."""
     assert connection.sender is not None
     connection.sender.post(100)
     (datagram, *_) = [each for each in qp.transmit(NOW_NS, 1) if each.is_data]

@@ -51,7 +51,6 @@ def nic(monkeypatch: pytest.MonkeyPatch) -> Nic:
 
 
 def set_clock(monkeypatch: pytest.MonkeyPatch, offset_ns: int) -> None:
-    """Set CLOCK_REALTIME."""
     monkeypatch.setattr("testbed.emulation.endpoint.nic.realtime_offset_ns", lambda: offset_ns)
     monkeypatch.setattr(
         "testbed.emulation.endpoint.nic.is_stepped", lambda known_ns: known_ns != offset_ns

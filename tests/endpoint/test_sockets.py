@@ -14,7 +14,7 @@ from testbed.mrc.wire.packets import DecodeReason
 from testbed.sandbox.namespaces import enter_netns
 from tests.mrc.bad_input import good_write
 from tests.mrc.test_wire import write_bytes
-from tests.sandbox import run_in_sandbox
+from tests.sandbox import in_sandbox, run_in_sandbox
 
 pytestmark = [pytest.mark.root, pytest.mark.kernel]
 
@@ -53,17 +53,14 @@ def _receive(sockets: HostSockets, count: int, silence_s: float = 5) -> list[Rec
     return received
 
 
+@in_sandbox
 def test_a_packet_arrives_whole_with_its_class_hop_limit_and_time() -> None:
-    def exchange() -> tuple[Received, bytes, int, int]:
-        sockets = _sockets()
-        inner = bytes(range(256)) * 16
-        before = time.time_ns()
-        _send(sockets, inner, traffic_class=0x4B, hop_limit=61)
-        (received,) = _receive(sockets, 1)
-        return received, inner, before, time.time_ns()
-
-    fields, inner, before, after = run_in_sandbox(exchange)
-    received = Received(*fields)
+    sockets = _sockets()
+    inner = bytes(range(256)) * 16
+    before = time.time_ns()
+    _send(sockets, inner, traffic_class=0x4B, hop_limit=61)
+    (received,) = _receive(sockets, 1)
+    after = time.time_ns()
     assert received.packet == inner
     assert received.traffic_class == 0x4B
     assert received.hop_limit == 61
@@ -85,65 +82,54 @@ def test_more_than_a_batch_arrives_in_order_each_with_its_own_words() -> None:
     assert run_in_sandbox(exchange) == expected
 
 
+@in_sandbox
 def test_a_packet_taken_out_is_not_changed_by_later_ones() -> None:
-    def exchange() -> list[bytes]:
-        sockets = _sockets()
-        taken = []
-        for letter in b"abc":
-            _send(sockets, bytes([letter]) * 4200)
-            taken += _receive(sockets, 1)
-        return [datagram.packet for datagram in taken]
-
-    assert run_in_sandbox(exchange) == [b"a" * 4200, b"b" * 4200, b"c" * 4200]
+    sockets = _sockets()
+    taken = []
+    for letter in b"abc":
+        _send(sockets, bytes([letter]) * 4200)
+        taken += _receive(sockets, 1)
+    assert [datagram.packet for datagram in taken] == [b"a" * 4200, b"b" * 4200, b"c" * 4200]
 
 
+@in_sandbox
 def test_a_packet_longer_than_any_of_ours_is_cut_and_so_refused() -> None:
     write = good_write(SELF.packed, SELF.packed, qpn=16, psn=0, va=0, rkey=1)
     endless = write_bytes(write._replace(payload=bytes(MAX_PACKET), dma_length=MAX_PACKET))
-
-    def exchange() -> tuple[bytes, bytes]:
-        sockets = _sockets()
-        sockets._out.sendto(_outer(endless, 0, 64) + endless, (str(SELF), 0))
-        _send(sockets, write_bytes(write))
-        first, second = _receive(sockets, 2)
-        return first.packet, second.packet
-
-    cut, following = run_in_sandbox(exchange)
-    assert cut == endless[:MAX_PACKET]
+    sockets = _sockets()
+    sockets._out.sendto(_outer(endless, 0, 64) + endless, (str(SELF), 0))
+    _send(sockets, write_bytes(write))
+    first, second = _receive(sockets, 2)
+    assert first.packet == endless[:MAX_PACKET]
     with pytest.raises(DecodeError) as refused:
-        decode(cut)
+        decode(first.packet)
     assert refused.value.reason is DecodeReason.BAD_LENGTH
-    assert decode(following) == write
+    assert decode(second.packet) == write
 
 
+@in_sandbox
 def test_what_the_socket_has_no_room_for_is_counted() -> None:
-    def exchange() -> tuple[int, int, int]:
-        sockets = _sockets()
-        sent = 4000
-        for _ in range(sent):
-            _send(sockets, bytes(8000))
-        received = len(_receive(sockets, sent - 1, silence_s=0.5))
-        _send(sockets, bytes(8000))  # the count comes with the first packet after a gap
-        received += len(_receive(sockets, 1))
-        return sent + 1, received, sockets.overflowed
-
-    sent, received, overflowed = run_in_sandbox(exchange)
-    assert overflowed > 0
-    assert received + overflowed == sent
+    sockets = _sockets()
+    sent = 4000
+    for _ in range(sent):
+        _send(sockets, bytes(8000))
+    received = len(_receive(sockets, sent - 1, silence_s=0.5))
+    _send(sockets, bytes(8000))  # the count comes with the first packet after a gap
+    received += len(_receive(sockets, 1))
+    assert sockets.overflowed > 0
+    assert received + sockets.overflowed == sent + 1
 
 
+@in_sandbox
 def test_what_cannot_be_sent_is_counted_and_does_not_hold_up_the_rest() -> None:
-    def exchange() -> tuple[int, int]:
-        sockets = _sockets()
-        inner = bytes(100)
-        elsewhere = bytearray(_outer(inner, 0, 64))
-        elsewhere[24:40] = IPv6Address("2001:db8::1").packed
-        for outer in (bytes(elsewhere), _outer(inner, 0, 64), bytes(elsewhere)):
-            sockets.send(outer, inner, b"", b"")
-        sockets.flush()
-        return sockets.send_errors, len(_receive(sockets, 1))
-
-    assert run_in_sandbox(exchange) == (2, 1)
+    sockets = _sockets()
+    inner = bytes(100)
+    elsewhere = bytearray(_outer(inner, 0, 64))
+    elsewhere[24:40] = IPv6Address("2001:db8::1").packed
+    for outer in (bytes(elsewhere), _outer(inner, 0, 64), bytes(elsewhere)):
+        sockets.send(outer, inner, b"", b"")
+    sockets.flush()
+    assert (sockets.send_errors, len(_receive(sockets, 1))) == (2, 1)
 
 
 def test_an_empty_socket_does_not_block() -> None:

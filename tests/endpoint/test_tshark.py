@@ -1,6 +1,5 @@
 """An independent decoder on what two devices sent: tshark reads the opcode, PSN and QPN as sent."""
 
-import subprocess
 import time
 from collections import Counter
 from contextlib import AbstractContextManager
@@ -20,6 +19,7 @@ from testbed.mrc.constants import EndpointOp
 from testbed.mrc.wire.codec import encode
 from testbed.mrc.wire.control import Ack, EndpointRequest, ReliabilityProbe
 from testbed.mrc.wire.kinds import Opcode
+from tests.commands import completed
 from tests.fabric.packets import in_node
 from tests.judging import skip_without
 from tests.mrc.bad_input import good_write
@@ -108,11 +108,8 @@ def test_tshark_reads_every_packet_as_it_was_sent(tmp_path: FilePath) -> None:
     read: PacketCounts = Counter()
     for link in LINKS:
         fields = [word for field in FIELDS for word in ("-e", field)]
-        shown = subprocess.run(
-            ["tshark", "-r", tmp_path / f"{link.name}.pcapng", "-T", "fields", *fields],
-            capture_output=True,
-            text=True,
-            check=True,
+        shown = completed(
+            ["tshark", "-r", tmp_path / f"{link.name}.pcapng", "-T", "fields", *fields], check=True
         )
         for line in shown.stdout.splitlines():
             opcode, psn, qpn = (int(word, 0) for word in line.split("\t"))

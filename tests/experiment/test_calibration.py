@@ -3,8 +3,6 @@
 import json
 import os
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -19,6 +17,8 @@ from testbed.model.errors import ExitStatus, MachineError, RunFailedError
 from testbed.model.run_files.layout import HEALTH, RUN
 from testbed.model.scenario import Scenario
 from testbed.runs.process import LocalExecutor
+from tests.commands import TESTBED, completed
+from tests.machine import control_group
 
 RECORDED = Path(__file__).parent / "recorded"
 """Of one machine, with two CPUs and held to a quarter of one, at the dilation of the name."""
@@ -198,25 +198,8 @@ def test_a_container_sees_its_own_groups_at_the_top(
 @pytest.fixture
 def quarter() -> Iterator[Path]:
     """A control group whose processes get a quarter of a CPU together."""
-    roots = (Path("/sys/fs/cgroup/cpu"), Path("/sys/fs/cgroup"))
-    root = next((root for root in roots if (root / "cgroup.procs").exists()), None)
-    if root is None:
-        pytest.skip("there is no hierarchy of control groups here")
-    group = root / f"testbed-{os.getpid()}"
-    try:
-        group.mkdir()
-    except OSError as error:
-        pytest.skip(f"no control group can be made here: {error.strerror}")
-    try:
-        if (group / "cpu.max").exists():
-            (group / "cpu.max").write_text("25000 100000")
-        elif (group / "cpu.cfs_quota_us").exists():
-            (group / "cpu.cfs_quota_us").write_text("25000")
-        else:
-            pytest.skip("control groups do not limit CPU time here")
+    with control_group("cpu", {"cpu.max": "25000 100000", "cpu.cfs_quota_us": "25000"}) as group:
         yield group
-    finally:
-        group.rmdir()
 
 
 @pytest.mark.root
@@ -226,12 +209,9 @@ def test_a_quarter_of_a_cpu_is_measured(quarter: Path, tmp_path: Path) -> None:
 
     Beside other tests it still has its quarter, and it takes minutes.
     """
-    testbed = Path(sys.executable).with_name("testbed")
-    enter = f"echo $$ > {quarter}/cgroup.procs; exec {testbed} doctor --measure --json"
+    enter = f"echo $$ > {quarter}/cgroup.procs; exec {TESTBED} doctor --measure --json"
     environment = os.environ | {"XDG_CACHE_HOME": str(tmp_path)}
-    done = subprocess.run(
-        ["sh", "-c", enter], env=environment, capture_output=True, text=True, check=False
-    )
+    done = completed(["sh", "-c", enter], env=environment)
     assert done.returncode == ExitStatus.AS_EXPECTED, done.stderr
     found = Capacity(**json.loads(done.stdout)["capacity"])
     assert found.cpus == pytest.approx(0.25)

@@ -3,8 +3,6 @@
 import json
 import os
 import pwd
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,6 +22,7 @@ from testbed.model.errors import ExitStatus, MachineError
 from testbed.model.files.scenarios import load_scenario
 from testbed.model.scenario import Scenario
 from testbed.model.transport import Mrc
+from tests.commands import TESTBED, Completed, completed
 
 MEASURED = Capacity(endpoint_ns=60_000, link_ns=5_000, cpus=2)
 
@@ -36,14 +35,8 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def _answer(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [Path(sys.executable).with_name("testbed"), *arguments],
-        capture_output=True,
-        text=True,
-        check=False,
-        env=os.environ | {"NO_COLOR": "1"},
-    )
+def _answer(*arguments: str | Path) -> Completed:
+    return completed([TESTBED, *arguments], env=os.environ | {"NO_COLOR": "1"})
 
 
 def _permutation(**topology: Any) -> Scenario:

@@ -23,8 +23,9 @@ from testbed.exports import FORMS
 from testbed.model.fabric.addressing import link_address, paths
 from testbed.model.fabric.nodes import Node, Tier
 from testbed.model.fabric.topology import Topology
+from tests.commands import completed
 from tests.fabric.packets import arrives, in_node
-from tests.sandbox import run_in_sandbox
+from tests.sandbox import in_sandbox
 from tests.waiting import wait_until
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -37,7 +38,6 @@ SIDS_SINCE = (10, 3)
 
 
 def written(topology: Topology, form: str) -> dict[str, str]:
-    """The files of a form."""
     return dict(FORMS[form](topology))
 
 
@@ -164,53 +164,46 @@ def run_script(node: Node, script: str) -> None:
 
 @pytest.mark.root
 @pytest.mark.kernel
+@in_sandbox
 def test_all_paths_carry_with_the_exported_commands() -> None:
-    def build() -> None:
-        with emptied(WHOLE) as fabric:
-            for name, script in written(WHOLE, "linux").items():
-                run_script(WHOLE.nodes[name.removesuffix(".sh")], script)
-            fabric.sweep()
-
-    run_in_sandbox(build)
+    with emptied(WHOLE) as fabric:
+        for name, script in written(WHOLE, "linux").items():
+            run_script(WHOLE.nodes[name.removesuffix(".sh")], script)
+        fabric.sweep()
 
 
 @pytest.mark.root
 @pytest.mark.kernel
 @pytest.mark.skipif(not (DAEMONS / "staticd").exists(), reason="FRR is not installed (apt: frr)")
+@in_sandbox
 def test_all_paths_carry_with_frr(tmp_path: Path) -> None:
     """FRR gives the switches all that it can: before 10.3 not their uNs, which `ip` gives them."""
     knows_uns = frr_version() >= SIDS_SINCE
-
-    def build() -> None:
-        with emptied(WHOLE):
-            scripts, configurations = written(WHOLE, "linux"), written(WHOLE, "frr")
-            for name, node in WHOLE.nodes.items():
-                script = scripts[f"{name}.sh"]
-                if node.tier is Tier.HOST:
-                    run_script(node, script)
-                    continue
-                file = tmp_path / f"{name}.conf"
-                file.write_text(configurations[f"{name}/frr.conf"])
-                if knows_uns:
-                    run_script(node, SR0)
-                else:
-                    file.write_text(file.read_text().partition("segment-routing\n")[0])
-                    run_script(
-                        node, "\n".join(line for line in script.splitlines() if not_frrs(line))
-                    )
-                start_frr(node, file)
-            for node in WHOLE.switches:
-                count = len(WHOLE.adjacency[node]) + knows_uns
-                wait_until(partial(has_from_frr, node, count), "FRR's routes", within_s=60)
-            assert not [
-                (src.name, dst.name, path.name)
-                for src in WHOLE.hosts
-                for dst in WHOLE.hosts
-                for path in paths(WHOLE, src, dst)
-                if src != dst and not arrives(WHOLE, src, dst, path)
-            ]
-
-    run_in_sandbox(build)
+    with emptied(WHOLE):
+        scripts, configurations = written(WHOLE, "linux"), written(WHOLE, "frr")
+        for name, node in WHOLE.nodes.items():
+            script = scripts[f"{name}.sh"]
+            if node.tier is Tier.HOST:
+                run_script(node, script)
+                continue
+            file = tmp_path / f"{name}.conf"
+            file.write_text(configurations[f"{name}/frr.conf"])
+            if knows_uns:
+                run_script(node, SR0)
+            else:
+                file.write_text(file.read_text().partition("segment-routing\n")[0])
+                run_script(node, "\n".join(line for line in script.splitlines() if not_frrs(line)))
+            start_frr(node, file)
+        for node in WHOLE.switches:
+            count = len(WHOLE.adjacency[node]) + knows_uns
+            wait_until(partial(has_from_frr, node, count), "FRR's routes", within_s=60)
+        assert not [
+            (src.name, dst.name, path.name)
+            for src in WHOLE.hosts
+            for dst in WHOLE.hosts
+            for path in paths(WHOLE, src, dst)
+            if src != dst and not arrives(WHOLE, src, dst, path)
+        ]
 
 
 SR0 = "ip link add sr0 type veth peer name sr0-peer; ip link set sr0 up; ip link set sr0-peer up"
@@ -243,7 +236,7 @@ def has_from_frr(node: Node, count: int) -> bool:
     """Whether FRR's staticd has given a switch so many routes."""
     with in_node(node):
         command = ["ip", "-6", "-j", "route", "show", "proto", "196"]  # RTPROT_ZSTATIC
-        shown = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        shown = completed(command, check=True).stdout
     return len(json.loads(shown or "[]")) == count
 
 
@@ -252,7 +245,7 @@ def frr_version() -> tuple[int, int]:
     if not (DAEMONS / "staticd").exists():
         return 0, 0
     command = [f"{DAEMONS}/staticd", "--version"]
-    shown = subprocess.run(command, capture_output=True, text=True, check=False).stdout
+    shown = completed(command).stdout
     found = re.search(r"version (\d+)\.(\d+)", shown)
     return (int(found[1]), int(found[2])) if found else (0, 0)
 
@@ -262,9 +255,7 @@ def test_frr_knows_every_line(tmp_path: Path) -> None:
     for name, text in written(WHOLE, "frr").items():
         file = tmp_path / "frr.conf"
         file.write_text(text)
-        checked = subprocess.run(
-            ["vtysh", "-C", "-f", file], capture_output=True, text=True, check=False
-        )
+        checked = completed(["vtysh", "-C", "-f", file])
         assert (checked.returncode, checked.stderr) == (0, ""), name
 
 

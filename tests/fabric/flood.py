@@ -71,7 +71,6 @@ class Stream:
 
 
 def psn_of(packet: bytes) -> int:
-    """The PSN of an inner packet."""
     return int.from_bytes(packet[57:60], "big")
 
 

@@ -89,7 +89,6 @@ def encapsulated(
 
 
 def header(src: IPv6Address, dst: IPv6Address, size: int, following: int) -> bytes:
-    """An IPv6 header."""
     return HEADER.pack(6 << 28, size, following, 64, src.packed, dst.packed)
 
 

@@ -12,7 +12,7 @@ from testbed.emulation.fabric.fabric import Fabric
 from testbed.model.fabric.addressing import Path, address, carrier_usids
 from testbed.model.fabric.topology import ETHERNET_HEADER, Topology
 from tests.pcapng import read_capture
-from tests.sandbox import run_in_sandbox
+from tests.sandbox import in_sandbox, run_in_sandbox
 
 from .packets import HEADER, arrives, encapsulated, raw_socket
 
@@ -58,49 +58,43 @@ def test_a_link_s_file_has_both_directions_in_order(tiny: Topology, tmp_path: Fi
     assert macs == [(link.upper.mac, link.lower.mac), (link.lower.mac, link.upper.mac)]
 
 
+@in_sandbox
 def test_what_a_full_ring_loses_is_counted(tiny: Topology) -> None:
     """And what it holds is whole, in order; there is room again once it was read."""
     src, dst = tiny.hosts
     path = Path(0, 0)
-
-    def act() -> tuple[list[bytes], int, int, list[bytes]]:
-        with Fabric(tiny) as fabric:
-            fabric.verify()
-            sender = raw_socket(src, socket.IPPROTO_RAW)
-            with sender, PortCapture(tiny.port_of(src, 0), frames=4) as capture:
-                for number in range(10):
-                    data, to = encapsulated(tiny, src, dst, path, bytes([number]))
-                    sender.sendto(data, (to, 0))
-                first = [frame.data[-1:] for frame in capture.read()]
-                lost, again = capture.lost(), capture.lost()
-                data, to = encapsulated(tiny, src, dst, path, b"x")
+    with Fabric(tiny) as fabric:
+        fabric.verify()
+        sender = raw_socket(src, socket.IPPROTO_RAW)
+        with sender, PortCapture(tiny.port_of(src, 0), frames=4) as capture:
+            for number in range(10):
+                data, to = encapsulated(tiny, src, dst, path, bytes([number]))
                 sender.sendto(data, (to, 0))
-                return first, lost, again, [frame.data[-1:] for frame in capture.read()]
-
-    first, lost, again, then = run_in_sandbox(act)
+            first = [frame.data[-1:] for frame in capture.read()]
+            lost, again = capture.lost(), capture.lost()
+            data, to = encapsulated(tiny, src, dst, path, b"x")
+            sender.sendto(data, (to, 0))
+            then = [frame.data[-1:] for frame in capture.read()]
     assert first == [bytes([number]) for number in range(4)]
     assert (lost, again) == (6, 0)
     assert then == [b"x"]
 
 
+@in_sandbox
 def test_a_capture_that_died_is_an_error_and_ctrl_c_does_not_kill_it(
     tiny: Topology, tmp_path: FilePath
 ) -> None:
     """Whoever asked for packets is told when they are not there."""
+    import os  # noqa: PLC0415 - in the sandbox
 
-    def act() -> None:
-        import os  # noqa: PLC0415 - in the sandbox
+    from testbed.model.errors import RunFailedError  # noqa: PLC0415 - in the sandbox
 
-        from testbed.model.errors import RunFailedError  # noqa: PLC0415 - in the sandbox
-
-        with Fabric(tiny):
-            link = tiny.nic_link(tiny.hosts[0], 0)
-            captures = LinkCaptures({link: tmp_path / "one.pcapng"}, OFFSET_NS)
-            os.kill(captures._process.pid, signal.SIGINT)
-            assert captures.stop() == {link.name: 0}
-            captures = LinkCaptures({link: tmp_path / "two.pcapng"}, OFFSET_NS)
-            os.kill(captures._process.pid, signal.SIGKILL)
-            with pytest.raises(RunFailedError, match="ended early"):
-                captures.stop()
-
-    run_in_sandbox(act)
+    with Fabric(tiny):
+        link = tiny.nic_link(tiny.hosts[0], 0)
+        captures = LinkCaptures({link: tmp_path / "one.pcapng"}, OFFSET_NS)
+        os.kill(captures._process.pid, signal.SIGINT)
+        assert captures.stop() == {link.name: 0}
+        captures = LinkCaptures({link: tmp_path / "two.pcapng"}, OFFSET_NS)
+        os.kill(captures._process.pid, signal.SIGKILL)
+        with pytest.raises(RunFailedError, match="ended early"):
+            captures.stop()

@@ -8,7 +8,6 @@ from functools import partial
 import pytest
 
 from testbed.emulation.fabric.fabric import Fabric
-from testbed.emulation.fabric.link_model import link_model
 from testbed.emulation.fabric.link_model.link_control import LinkControl
 from testbed.emulation.fabric.link_model.link_model import LinkModel
 from testbed.model.fabric.addressing import Path, ev_for_path, paths
@@ -18,23 +17,18 @@ from testbed.model.faults.impairment import Impairment
 from testbed.mrc.constants import ECN_CE, DscpClasses
 from testbed.mrc.wire.codec import decode
 from testbed.mrc.wire.packets import DecodeError
-from tests.sandbox import run_in_sandbox
+from tests.sandbox import in_sandbox, run_in_sandbox
 
 from .flood import Receiver, Stream, in_background, send
 from .packets import set_blackhole
 
-pytestmark = [pytest.mark.root, pytest.mark.kernel]
+pytestmark = [pytest.mark.root, pytest.mark.kernel, pytest.mark.usefixtures("has_link_model")]
 
 DSCP = DscpClasses()
 TRIMMED = (DSCP.trimmed, DSCP.trimmed_lasthop)
 
 
-@pytest.fixture(autouse=True)
-def _has_the_link_model() -> None:
-    if missing := link_model.missing():
-        pytest.skip(str(missing))
-
-
+@in_sandbox
 def test_every_packet_of_a_faulty_and_overloaded_fabric_is_accounted_for() -> None:
     """Three hosts send to a fourth over all paths: a lossy, a corrupting and a dead link."""
     topology = Topology.model_validate(
@@ -58,35 +52,32 @@ def test_every_packet_of_a_faulty_and_overloaded_fabric_is_accounted_for() -> No
             dscp = DSCP.no_trim if psn % 5 == 0 else DSCP.trimmable
             yield stream.packet(psn, dscp, size, evs[psn % len(evs)])
 
-    def act() -> None:
-        with (
-            Fabric(topology) as fabric,
-            Receiver(sink) as receiver,
-        ):
-            model = fabric.link_model
-            assert model is not None
-            control = LinkControl(topology, fabric.namespaces)
-            control.impair("p0_t0_0>p0_t1_0", Impairment(loss=0.1))
-            control.impair("p0_t0_0>p0_t1_1", Impairment(corrupt=0.2))
-            set_blackhole(control, "p1_t0_0--p1_t1_0", on=True)
-            got: Counter[str] = Counter()
+    with (
+        Fabric(topology) as fabric,
+        Receiver(sink) as receiver,
+    ):
+        model = fabric.link_model
+        assert model is not None
+        control = LinkControl(topology, fabric.namespaces)
+        control.impair("p0_t0_0>p0_t1_0", Impairment(loss=0.1))
+        control.impair("p0_t0_0>p0_t1_1", Impairment(corrupt=0.2))
+        set_blackhole(control, "p1_t0_0--p1_t1_0", on=True)
+        got: Counter[str] = Counter()
 
-            def receive() -> None:
-                for arrival in receiver.arrivals():
-                    trimmed = arrival.traffic_class >> 2 in TRIMMED
-                    got["trimmed" if trimmed else "whole"] += 1
-                    got["marked"] += arrival.traffic_class & 3 == ECN_CE
-                    got["broken"] += not trimmed and broken(arrival.packet)
+        def receive() -> None:
+            for arrival in receiver.arrivals():
+                trimmed = arrival.traffic_class >> 2 in TRIMMED
+                got["trimmed" if trimmed else "whole"] += 1
+                got["marked"] += arrival.traffic_class & 3 == ECN_CE
+                got["broken"] += not trimmed and broken(arrival.packet)
 
-            jobs = [lambda n=n: send(sources[n], packets(n)) for n in range(len(sources))]
-            with in_background(*jobs):
-                pass  # its end waits for them; the socket's buffer holds all that arrives
-            while model.backlog_bytes().any():
-                receive()
+        jobs = [lambda n=n: send(sources[n], packets(n)) for n in range(len(sources))]
+        with in_background(*jobs):
+            pass  # its end waits for them; the socket's buffer holds all that arrives
+        while model.backlog_bytes().any():
             receive()
-            _compare(topology, model, got, len(sources) * count, sink)
-
-    run_in_sandbox(act)
+        receive()
+        _compare(topology, model, got, len(sources) * count, sink)
 
 
 def broken(packet: bytes) -> bool:

@@ -5,7 +5,6 @@ import fcntl
 import select
 import socket
 import struct
-import subprocess
 import time
 from contextlib import suppress
 from ipaddress import IPv6Address, IPv6Network
@@ -30,7 +29,8 @@ from testbed.model.fabric.topology import Topology
 from testbed.sandbox import namespaces
 from testbed.sandbox.channel import Channel
 from testbed.sandbox.processes import spawn
-from tests.sandbox import run_in_sandbox
+from tests.commands import completed
+from tests.sandbox import in_sandbox, run_in_sandbox
 from tests.waiting import wait_until
 
 from .packets import HEADER, Capture, arrives, encapsulated, in_node, raw_socket, set_blackhole
@@ -45,84 +45,73 @@ GET_CHECKSUM = 0x16
 """ETHTOOL_GTXCSUM: a packet without its checksum would be dropped behind Open vSwitch."""
 
 
+@in_sandbox
 def test_a_packet_shifts_one_usid_at_every_switch_and_carries_no_srh(tiny: Topology) -> None:
     """On every path: T0, T1, T0, NIC; next header 41 directly; delivered with the NIC's uSID."""
     src, dst = tiny.hosts
-
-    def walk() -> None:
-        with Fabric(tiny) as fabric:
-            fabric.verify()
-            captures = {node: Capture(node) for node in tiny.nodes.values()}
-            receiver = raw_socket(dst, IPPROTO_IPV6)
-            sender = raw_socket(src, socket.IPPROTO_RAW)
-            for number, path in enumerate(paths(tiny, src, dst)):
-                token = b"token %d" % number
-                data, to = encapsulated(tiny, src, dst, path, token)
-                sender.sendto(data, (to, 0))
-                assert receiver.recv(9000)[HEADER.size :] == token
-                assert path.t1 is not None
-                senders = (
-                    src,
-                    tiny.t0(path.plane, tiny.rack(src)),
-                    tiny.t1(path.plane, path.t1),
-                    tiny.t0(path.plane, tiny.rack(dst)),
-                )
-                left = carrier_usids(tiny, src, dst, path)
-                seen = {
-                    node: HEADER.unpack_from(packet)
-                    for node, capture in captures.items()
-                    for packet in capture.sent()
-                    if packet.endswith(token)
-                }
-                assert {node: IPv6Address(fields[5]) for node, fields in seen.items()} == {
-                    node: address(*left[i:]) for i, node in enumerate(senders)
-                }
-                assert {fields[2] for fields in seen.values()} == {IPPROTO_IPV6}
-                assert [seen[node][3] for node in senders] == [64, 63, 62, 61]
-
-    run_in_sandbox(walk)
+    with Fabric(tiny) as fabric:
+        fabric.verify()
+        captures = {node: Capture(node) for node in tiny.nodes.values()}
+        receiver = raw_socket(dst, IPPROTO_IPV6)
+        sender = raw_socket(src, socket.IPPROTO_RAW)
+        for number, path in enumerate(paths(tiny, src, dst)):
+            token = b"token %d" % number
+            data, to = encapsulated(tiny, src, dst, path, token)
+            sender.sendto(data, (to, 0))
+            assert receiver.recv(9000)[HEADER.size :] == token
+            assert path.t1 is not None
+            senders = (
+                src,
+                tiny.t0(path.plane, tiny.rack(src)),
+                tiny.t1(path.plane, path.t1),
+                tiny.t0(path.plane, tiny.rack(dst)),
+            )
+            left = carrier_usids(tiny, src, dst, path)
+            seen = {
+                node: HEADER.unpack_from(packet)
+                for node, capture in captures.items()
+                for packet in capture.sent()
+                if packet.endswith(token)
+            }
+            assert {node: IPv6Address(fields[5]) for node, fields in seen.items()} == {
+                node: address(*left[i:]) for i, node in enumerate(senders)
+            }
+            assert {fields[2] for fields in seen.values()} == {IPPROTO_IPV6}
+            assert [seen[node][3] for node in senders] == [64, 63, 62, 61]
 
 
+@in_sandbox
 def test_t0_local_paths_stay_in_the_t0() -> None:
     """Two hosts of one rack reach each other by every plane without a T1."""
     topology = Topology(name="x", planes=2, t0_per_plane=1, t1_per_plane=1, hosts_per_t0=2)
     src, dst = topology.hosts
-
-    def send() -> list[bool]:
-        with Fabric(topology) as fabric:
-            fabric.verify()
-            return [arrives(topology, src, dst, path) for path in paths(topology, src, dst)]
-
-    assert run_in_sandbox(send) == [True, True]
+    with Fabric(topology) as fabric:
+        fabric.verify()
+        assert len(paths(topology, src, dst)) == 2
+        assert all(arrives(topology, src, dst, path) for path in paths(topology, src, dst))
 
 
 @pytest.mark.parametrize(
     "counts", [(1, 1, 1, 1), (1, 1, 1, 2), (2, 1, 1, 1), (2, 2, 2, 1), (3, 3, 1, 2), (8, 2, 3, 1)]
 )
+@in_sandbox
 def test_any_count_builds_verifies_and_carries(counts: tuple[int, int, int, int]) -> None:
     """Odd numbers, one of everything, eight planes."""
     planes, t0s, t1s, hosts = counts
     topology = Topology(
         name="x", planes=planes, t0_per_plane=t0s, t1_per_plane=t1s, hosts_per_t0=hosts
     )
-
-    def build() -> None:
-        with Fabric(topology) as fabric:
-            fabric.verify()
-            fabric.sweep()
-
-    run_in_sandbox(build)
+    with Fabric(topology) as fabric:
+        fabric.verify()
+        fabric.sweep()
 
 
+@in_sandbox
 def test_the_default_fabric_builds_verifies_and_carries(four_planes: Topology) -> None:
     """How long it takes is measured by `testbed bench bring-up`."""
-
-    def build() -> None:
-        with Fabric(four_planes) as fabric:
-            fabric.verify()
-            fabric.sweep()
-
-    run_in_sandbox(build)
+    with Fabric(four_planes) as fabric:
+        fabric.verify()
+        fabric.sweep()
 
 
 def test_an_idle_fabric_is_silent(tiny: Topology) -> None:
@@ -152,23 +141,20 @@ def offloads(interface: str, commands: tuple[int, ...]) -> dict[int, int]:
     return found
 
 
+@in_sandbox
 def test_ports_neither_merge_nor_split_packets_and_receive_on_one_cpu(tiny: Topology) -> None:
     """Each port's receive work is pinned to exactly one CPU; one queue each way."""
-
-    def read() -> list[int]:
-        masks = []
-        with Fabric(tiny):
-            for node in tiny.nodes.values():
-                for near, _, _ in tiny.adjacency[node]:
-                    queues = SYSFS / node.name / "class/net" / near.name / "queues"
-                    assert sorted(q.name for q in queues.iterdir()) == ["rx-0", "tx-0"]
-                    with in_node(node):
-                        found = offloads(near.name, GET_SEGMENTATION)
-                    assert found == dict.fromkeys(GET_SEGMENTATION, 0)
-                    masks.append(int((queues / "rx-0/rps_cpus").read_text().replace(",", ""), 16))
-        return masks
-
-    assert {mask.bit_count() for mask in run_in_sandbox(read)} == {1}
+    masks = []
+    with Fabric(tiny):
+        for node in tiny.nodes.values():
+            for near, _, _ in tiny.adjacency[node]:
+                queues = SYSFS / node.name / "class/net" / near.name / "queues"
+                assert sorted(q.name for q in queues.iterdir()) == ["rx-0", "tx-0"]
+                with in_node(node):
+                    found = offloads(near.name, GET_SEGMENTATION)
+                assert found == dict.fromkeys(GET_SEGMENTATION, 0)
+                masks.append(int((queues / "rx-0/rps_cpus").read_text().replace(",", ""), 16))
+    assert {mask.bit_count() for mask in masks} == {1}
 
 
 # --- what verify notices ----------------------------------------------------------------------
@@ -189,7 +175,6 @@ def refused(tiny: Topology, node: Node, *changes: Request) -> str:
 
 
 def delete_route(destination: IPv6Network) -> Request:
-    """A request that deletes a route."""
     message = RouteMessage()
     message.update(family=socket.AF_INET6, dst_len=destination.prefixlen, table=254)
     message["attrs"] = [("RTA_DST", str(destination.network_address))]
@@ -283,36 +268,30 @@ def test_verify_names_a_missing_neighbour_a_foreign_address_and_a_port_that_is_d
 # --- what the sweep notices -------------------------------------------------------------------
 
 
+@in_sandbox
 def test_the_sweep_names_a_link_direction_that_swallows(tiny: Topology) -> None:
     """A blackhole that carrier does not show."""
-
-    def build() -> str:
-        with Fabric(tiny) as fabric:
-            control = LinkControl(tiny, fabric.namespaces)
+    with Fabric(tiny) as fabric:
+        control = LinkControl(tiny, fabric.namespaces)
+        fabric.sweep()
+        set_blackhole(control, "p1_t0_1--p1_t1_0", on=True)
+        with pytest.raises(RunFailedError) as failure:
             fabric.sweep()
-            set_blackhole(control, "p1_t0_1--p1_t1_0", on=True)
-            with pytest.raises(RunFailedError) as failure:
-                fabric.sweep()
-            return str(failure.value)
-
-    text = run_in_sandbox(build)
+        text = str(failure.value)
     assert "1 of 8 packets" in text
     assert "link p1_t0_1>p1_t1_0 carried 0 of 1 packets, dropped 1" in text
     assert text.count("\n") == 1
 
 
+@in_sandbox
 def test_the_sweep_names_a_switch_that_does_not_forward(tiny: Topology) -> None:
     """A T1 without its uN route takes packets and sends none."""
-
-    def build() -> str:
-        with Fabric(tiny) as fabric:
-            gone = delete_route(IPv6Network("5f00:0:2000::/48"))
-            fabric.namespaces["p0_t1_0"].netlink.send([gone])
-            with pytest.raises(RunFailedError) as failure:
-                fabric.sweep()
-            return str(failure.value)
-
-    text = run_in_sandbox(build)
+    with Fabric(tiny) as fabric:
+        gone = delete_route(IPv6Network("5f00:0:2000::/48"))
+        fabric.namespaces["p0_t1_0"].netlink.send([gone])
+        with pytest.raises(RunFailedError) as failure:
+            fabric.sweep()
+        text = str(failure.value)
     assert "2 of 8 packets" in text
     assert "the routes of p0_t1_0: p0_t1_0>p0_t0_0 carried 0 of 1" in text
 
@@ -320,34 +299,31 @@ def test_the_sweep_names_a_switch_that_does_not_forward(tiny: Topology) -> None:
 # --- OpenFlow wires ---------------------------------------------------------------------------
 
 
+@in_sandbox
 def test_a_wires_far_ends_are_in_the_sandbox_and_carry_once_patched(tiny: Topology) -> None:
     """Between w0a and w0b lies what patches them; here a few lines that copy frames."""
     link = tiny.fabric_link(0, 0, 1)
     src, dst = tiny.hosts
     path = Path(0, 1)
-
-    def build() -> None:
-        with Fabric(tiny, wires=[link.name]) as fabric:
-            fabric.verify()
-            with pytest.raises(RunFailedError):
-                fabric.sweep()
-            assert not arrives(tiny, src, dst, path)
-            assert arrives(tiny, src, dst, Path(0, 0))
-            wanted = dict.fromkeys((*GET_SEGMENTATION, GET_CHECKSUM), 0)
-            for port in link.ports:
-                with in_node(port.node):
-                    assert offloads(port.name, tuple(wanted)) == wanted
-            ends = []
-            for name in ("w0a", "w0b"):
-                assert offloads(name, tuple(wanted)) == wanted
-                opened = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3))
-                opened.bind((name, 0))
-                ends.append(opened)
-            with spawn(lambda _: copy(ends), title="the copier", isolated=False):
-                fabric.sweep()
-                assert arrives(tiny, src, dst, path)
-
-    run_in_sandbox(build)
+    with Fabric(tiny, wires=[link.name]) as fabric:
+        fabric.verify()
+        with pytest.raises(RunFailedError):
+            fabric.sweep()
+        assert not arrives(tiny, src, dst, path)
+        assert arrives(tiny, src, dst, Path(0, 0))
+        wanted = dict.fromkeys((*GET_SEGMENTATION, GET_CHECKSUM), 0)
+        for port in link.ports:
+            with in_node(port.node):
+                assert offloads(port.name, tuple(wanted)) == wanted
+        ends = []
+        for name in ("w0a", "w0b"):
+            assert offloads(name, tuple(wanted)) == wanted
+            opened = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3))
+            opened.bind((name, 0))
+            ends.append(opened)
+        with spawn(lambda _: copy(ends), title="the copier", isolated=False):
+            fabric.sweep()
+            assert arrives(tiny, src, dst, path)
 
 
 def copy(ends: list[socket.socket]) -> None:
@@ -370,7 +346,7 @@ def test_nothing_is_left_and_nothing_of_the_host_is_touched(four_planes: Topolog
     """No interface, named namespace or sysctl of the host."""
 
     def state() -> tuple[str, list[str], str]:
-        links = subprocess.run(["ip", "-br", "link"], capture_output=True, text=True, check=True)
+        links = completed(["ip", "-br", "link"], check=True)
         netns = FilePath("/run/netns")
         named = sorted(p.name for p in netns.iterdir()) if netns.is_dir() else []
         forwarding = FilePath("/proc/sys/net/ipv6/conf/all/forwarding").read_text()

@@ -26,7 +26,7 @@ from testbed.mrc.constants import ECN_CE, DscpClasses
 from testbed.mrc.wire.codec import decode
 from testbed.mrc.wire.headers import TSETH
 from testbed.mrc.wire.packets import TRIMMED_BYTES, TrimmedWrite, Write
-from tests.sandbox import run_in_sandbox
+from tests.sandbox import in_sandbox, run_in_sandbox
 from tests.waiting import WATCHDOG_S, wait_until
 
 from .flood import Receiver, Stream, in_background, psn_of, send
@@ -73,27 +73,24 @@ def test_the_layout_is_that_of_the_header() -> None:
 
 @pytest.mark.root
 @pytest.mark.kernel
+@in_sandbox
 def test_the_model_knows_every_direction(tiny: Topology) -> None:
     """By the names that the counters use, configured as the topology says."""
-
-    def act() -> None:
-        with Fabric(tiny) as fabric:
-            counters = fabric.counters()
-            model = fabric.link_model
-            assert model is not None
-            assert fabric.link_model_missing is None
-            assert set(model.names) == set(counters.directions())
-            for link in tiny.links.values():
-                for port in link.ports:
-                    record = model.records[model.index(port)]
-                    shape = shape_of(tiny, link, port)
-                    assert record["limit_bytes"] == shape.limit_bytes
-                    assert record["epochs"][0]["rate"] == shape.rate_bps // 8
-                    assert record["kept_bytes"] == TRIMMED_BYTES
-            fabric.verify()
-            fabric.sweep()
-
-    run_in_sandbox(act)
+    with Fabric(tiny) as fabric:
+        counters = fabric.counters()
+        model = fabric.link_model
+        assert model is not None
+        assert fabric.link_model_missing is None
+        assert set(model.names) == set(counters.directions())
+        for link in tiny.links.values():
+            for port in link.ports:
+                record = model.records[model.index(port)]
+                shape = shape_of(tiny, link, port)
+                assert record["limit_bytes"] == shape.limit_bytes
+                assert record["epochs"][0]["rate"] == shape.rate_bps // 8
+                assert record["kept_bytes"] == TRIMMED_BYTES
+        fabric.verify()
+        fabric.sweep()
 
 
 @pytest.mark.root
@@ -180,19 +177,16 @@ def kernel_drops(topology: Topology) -> int:
 @pytest.mark.root
 @pytest.mark.kernel
 @pytest.mark.parametrize("dscp", [DSCP.control, DSCP.trimmed, DSCP.trimmable_retx])
+@in_sandbox
 def test_priority_classes_overtake(dscp: int) -> None:
     """Of 60 data packets that wait, all but the first few are overtaken."""
     topology = dumbbell()
     one, other = topology.hosts[0], topology.hosts[-1]
     stream = Stream(topology, one, other)
-
-    def act() -> list[int]:
-        with Fabric(topology), Receiver(other) as receiver:
-            data = [stream.packet(psn, DSCP.no_trim, 4096) for psn in range(60)]
-            send(one, [*data, stream.packet(60, dscp, 64)])
-            return [psn_of(arrival.packet) for arrival in receiver.arrivals()]
-
-    order = run_in_sandbox(act)
+    with Fabric(topology), Receiver(other) as receiver:
+        data = [stream.packet(psn, DSCP.no_trim, 4096) for psn in range(60)]
+        send(one, [*data, stream.packet(60, dscp, 64)])
+        order = [psn_of(arrival.packet) for arrival in receiver.arrivals()]
     assert sorted(order) == list(range(61))
     assert order.index(60) < 20
     assert [psn for psn in order if psn != 60] == list(range(60)), "its own class stays in order"
@@ -202,6 +196,7 @@ def test_priority_classes_overtake(dscp: int) -> None:
 @pytest.mark.kernel
 @pytest.mark.parametrize("last_hop", [True, False])
 @pytest.mark.parametrize("timed", [True, False])
+@in_sandbox
 def test_trimmed_packets_are_well_formed(last_hop: bool, timed: bool) -> None:
     """Lengths and class of both headers; decodable, with the PSN; no mark on the last hop."""
     topology = dumbbell()
@@ -211,101 +206,90 @@ def test_trimmed_packets_are_well_formed(last_hop: bool, timed: bool) -> None:
     direction = "p0_t0_1>h3" if last_hop else UPLINK
     count = 120
     kept = TRIMMED_BYTES if timed else TRIMMED_BYTES - TSETH.size
-
-    def act() -> None:
-        with Fabric(topology) as fabric, Receiver(sink) as receiver:
-            for number, source in enumerate(sources):
-                stream = Stream(topology, source, sink)
-                psns = range(number * count, (number + 1) * count)
-                packets = [stream.packet(psn, DSCP.trimmable, 4096, timed=timed) for psn in psns]
-                send(source, packets)
-            trimmed, whole = {}, {}
-            for arrival in receiver.arrivals():
-                dscp = arrival.traffic_class >> 2
-                if dscp == DSCP.trimmable:
-                    whole[psn_of(arrival.packet)] = arrival
-                    continue
-                assert dscp == (DSCP.trimmed_lasthop if last_hop else DSCP.trimmed)
-                word, length = struct.unpack_from("!IH", arrival.packet)
-                assert word >> 20 & 0xFF == arrival.traffic_class
-                assert length == len(arrival.packet) - 40 == kept - 40
-                assert struct.unpack_from("!HH", arrival.packet, 44) == (length, 0)
-                hint = decode(arrival.packet, trimmed=True)
-                assert isinstance(hint, TrimmedWrite)
-                trimmed[hint.psn] = hint
-            assert fabric.link_model is not None
-            counts = fabric.link_model.counts(direction)
-            assert trimmed.keys() | whole.keys() == set(range(2 * count))
-            assert len(trimmed) == counts.trimmed > 10
-            assert counts.trimmed_off_bytes == counts.trimmed * (4096 + 16 + 4)
-            marked = sum(arrival.traffic_class & 3 == ECN_CE for arrival in whole.values())
-            assert marked == counts.marked
-            assert (marked == 0) is last_hop
-
-    run_in_sandbox(act)
+    with Fabric(topology) as fabric, Receiver(sink) as receiver:
+        for number, source in enumerate(sources):
+            stream = Stream(topology, source, sink)
+            psns = range(number * count, (number + 1) * count)
+            packets = [stream.packet(psn, DSCP.trimmable, 4096, timed=timed) for psn in psns]
+            send(source, packets)
+        trimmed, whole = {}, {}
+        for arrival in receiver.arrivals():
+            dscp = arrival.traffic_class >> 2
+            if dscp == DSCP.trimmable:
+                whole[psn_of(arrival.packet)] = arrival
+                continue
+            assert dscp == (DSCP.trimmed_lasthop if last_hop else DSCP.trimmed)
+            word, length = struct.unpack_from("!IH", arrival.packet)
+            assert word >> 20 & 0xFF == arrival.traffic_class
+            assert length == len(arrival.packet) - 40 == kept - 40
+            assert struct.unpack_from("!HH", arrival.packet, 44) == (length, 0)
+            hint = decode(arrival.packet, trimmed=True)
+            assert isinstance(hint, TrimmedWrite)
+            trimmed[hint.psn] = hint
+        assert fabric.link_model is not None
+        counts = fabric.link_model.counts(direction)
+        assert trimmed.keys() | whole.keys() == set(range(2 * count))
+        assert len(trimmed) == counts.trimmed > 10
+        assert counts.trimmed_off_bytes == counts.trimmed * (4096 + 16 + 4)
+        marked = sum(arrival.traffic_class & 3 == ECN_CE for arrival in whole.values())
+        assert marked == counts.marked
+        assert (marked == 0) is last_hop
 
 
 @pytest.mark.root
 @pytest.mark.kernel
+@in_sandbox
 def test_ordinary_traffic_is_neither_exempt_nor_trimmed() -> None:
     """Whatever the protocol: it waits in the same queue and is dropped when that is full."""
     topology = dumbbell(last_hop={"limit": "1 BDP", "trim": "0.5 BDP"})
     sink = topology.hosts[1]
     count = 100
-
-    def act() -> None:
-        with Fabric(topology) as fabric, Receiver(sink) as receiver:
-            model = fabric.link_model
-            assert model is not None
-            out = model.index("p0_t0_0>h1")
-            model.set_rate("p0_t0_0>h1", 80_000)
-            stream = Stream(topology, topology.hosts[0], sink)
-            send(
-                topology.hosts[0],
-                [stream.packet(psn, DSCP.no_trim, 4096) for psn in range(count)],
-            )
-            wait_until(lambda: bool(model.records["offered_packets"][out] == count))
-            no_udp, to = encapsulated(topology, topology.hosts[0], sink, Path(0, None), bytes(4100))
-            send(topology.hosts[0], [(no_udp, (to, 0))])
-            wait_until(lambda: bool(model.records["offered_packets"][out] == count + 1))
-            counts = model.counts("p0_t0_0>h1")
-            assert counts.trimmed == 0
-            fits = topology.bdp_bytes // topology.wire_bytes
-            received = sum(1 for _ in receiver.arrivals())
-            assert received == pytest.approx(fits, abs=2)
-            assert counts.full == count + 1 - received
-
-    run_in_sandbox(act)
+    with Fabric(topology) as fabric, Receiver(sink) as receiver:
+        model = fabric.link_model
+        assert model is not None
+        out = model.index("p0_t0_0>h1")
+        model.set_rate("p0_t0_0>h1", 80_000)
+        stream = Stream(topology, topology.hosts[0], sink)
+        send(
+            topology.hosts[0],
+            [stream.packet(psn, DSCP.no_trim, 4096) for psn in range(count)],
+        )
+        wait_until(lambda: bool(model.records["offered_packets"][out] == count))
+        no_udp, to = encapsulated(topology, topology.hosts[0], sink, Path(0, None), bytes(4100))
+        send(topology.hosts[0], [(no_udp, (to, 0))])
+        wait_until(lambda: bool(model.records["offered_packets"][out] == count + 1))
+        counts = model.counts("p0_t0_0>h1")
+        assert counts.trimmed == 0
+        fits = topology.bdp_bytes // topology.wire_bytes
+        received = sum(1 for _ in receiver.arrivals())
+        assert received == pytest.approx(fits, abs=2)
+        assert counts.full == count + 1 - received
 
 
 @pytest.mark.root
 @pytest.mark.kernel
+@in_sandbox
 def test_marks_follow_the_ramp() -> None:
     """The share of packets marked at a backlog held still, from below the ramp to above it."""
     topology = dumbbell()
     one, other = topology.hosts[0], topology.hosts[-1]
     low, high = 20_000, 80_000
     samples = 1000
-
-    def act() -> dict[int, int]:
-        data, to = Stream(topology, one, other).packet(0, DSCP.no_trim, 64)
-        found = {}
-        with Fabric(topology) as fabric, raw_socket(one, socket.IPPROTO_RAW) as sender:
-            model = fabric.link_model
-            assert model is not None
-            record = model.records[model.index("h0>p0_t0_0")]
-            record["ecn_min_bytes"], record["ecn_max_bytes"] = low, high
-            model.set_rate("h0>p0_t0_0", 8)  # 1 byte/s: the backlog is what is written there
-            served = int(record["epochs"][int(record["epoch"])]["served_bytes"])
-            for backlog in (0, low - 100, 35_000, 50_000, 65_000, high + 100):
-                before = int(record["marked_packets"])
-                for _ in range(samples):
-                    record["finish"] = served + backlog
-                    sender.sendto(data, to)
-                found[backlog] = int(record["marked_packets"]) - before
-        return found
-
-    found = run_in_sandbox(act)
+    data, to = Stream(topology, one, other).packet(0, DSCP.no_trim, 64)
+    found = {}
+    with Fabric(topology) as fabric, raw_socket(one, socket.IPPROTO_RAW) as sender:
+        model = fabric.link_model
+        assert model is not None
+        record = model.records[model.index("h0>p0_t0_0")]
+        record["ecn_min_bytes"], record["ecn_max_bytes"] = low, high
+        model.set_rate("h0>p0_t0_0", 8)  # 1 byte/s: the backlog is what is written there
+        served = int(record["epochs"][int(record["epoch"])]["served_bytes"])
+        for backlog in (0, low - 100, 35_000, 50_000, 65_000, high + 100):
+            before = int(record["marked_packets"])
+            for _ in range(samples):
+                record["finish"] = served + backlog
+                sender.sendto(data, to)
+            found[backlog] = int(record["marked_packets"]) - before
     assert found[0] == found[low - 100] == 0
     assert found[high + 100] == samples
     for backlog in (35_000, 50_000, 65_000):
@@ -317,6 +301,7 @@ def test_marks_follow_the_ramp() -> None:
 @pytest.mark.root
 @pytest.mark.kernel
 @pytest.mark.parametrize("rate_mbps", [10, 50, 200])
+@in_sandbox
 def test_a_link_is_no_faster_than_it_should_be(rate_mbps: int) -> None:
     """Of what arrives over a link that always has work, in the best of three windows.
 
@@ -327,57 +312,50 @@ def test_a_link_is_no_faster_than_it_should_be(rate_mbps: int) -> None:
     one, other = topology.hosts[0], topology.hosts[-1]
     wire_bytes = topology.wire_bytes
     assert topology.port_rate_bps == rate_mbps * 10**6
-
-    def act() -> list[float]:
-        rates = []
-        count = round(1.9 * topology.port_rate_bps / 8 / wire_bytes)
-        packet = Stream(topology, one, other).packet(0, DSCP.no_trim, 4096)
-        with Fabric(topology) as fabric:
-            model = fabric.link_model
-            assert model is not None
-            way = model.index("h0>p0_t0_0")
-            with in_background(lambda: send(one, [packet] * count)):
-                time.sleep(0.1)
-                for _ in range(3):
-                    start, before = time.monotonic_ns(), int(model.records["bytes"][way])
-                    time.sleep(0.5)
-                    end, after = time.monotonic_ns(), int(model.records["bytes"][way])
-                    rates.append((after - before) * 8e9 / (end - start))
-            assert kernel_drops(topology) == 0
-        return rates
-
+    rates = []
+    count = round(1.9 * topology.port_rate_bps / 8 / wire_bytes)
+    packet = Stream(topology, one, other).packet(0, DSCP.no_trim, 4096)
+    with Fabric(topology) as fabric:
+        model = fabric.link_model
+        assert model is not None
+        way = model.index("h0>p0_t0_0")
+        with in_background(lambda: send(one, [packet] * count)):
+            time.sleep(0.1)
+            for _ in range(3):
+                start, before = time.monotonic_ns(), int(model.records["bytes"][way])
+                time.sleep(0.5)
+                end, after = time.monotonic_ns(), int(model.records["bytes"][way])
+                rates.append((after - before) * 8e9 / (end - start))
+        assert kernel_drops(topology) == 0
     # The count of packets in a window of 0.5 s is whole: 147 at 10 Mb/s, 0.7 % a packet.
-    assert 0 < max(run_in_sandbox(act)) / topology.port_rate_bps < 1.01
+    assert 0 < max(rates) / topology.port_rate_bps < 1.01
 
 
 @pytest.mark.root
 @pytest.mark.kernel
+@in_sandbox
 def test_another_rate_keeps_what_waits(tiny: Topology) -> None:
     """Bytes stay bytes when the rate changes; they then leave at the new rate."""
-
-    def act() -> None:
-        with Fabric(tiny) as fabric:
-            control = LinkControl(tiny, fabric.namespaces)
-            model = fabric.link_model
-            assert model is not None
-            nic = model.index("h0>p0_t0_0")
-            data = Stream(tiny, *tiny.hosts).packet(0, DSCP.no_trim, 4096)
-            send(tiny.hosts[0], [data] * 100)
-            began, before = time.monotonic(), int(model.backlog_bytes()[nic])
-            control.impair("h0>p0_t0_0", Impairment(rate=0.1))
-            after, changed = int(model.backlog_bytes()[nic]), time.monotonic()
-            assert 0 < before - after < 10e6 / 8 * (changed - began) + 2 * tiny.wire_bytes
-            carried = int(model.records["bytes"][nic])
-            time.sleep(1)
-            carried, took = int(model.records["bytes"][nic]) - carried, time.monotonic() - changed
-            left = after - int(model.backlog_bytes()[nic])
-            assert left == pytest.approx(carried, abs=2 * tiny.wire_bytes)
-            assert carried * 8 / took == pytest.approx(1_000_000, abs=2 * 8 * tiny.wire_bytes)
-            control.impair("h0>p0_t0_0", HEALTHY)
-            wait_until(lambda: bool(model.records["packets"][nic] == 100))
-            wait_until(lambda: not model.backlog_bytes().any())
-
-    run_in_sandbox(act)
+    with Fabric(tiny) as fabric:
+        control = LinkControl(tiny, fabric.namespaces)
+        model = fabric.link_model
+        assert model is not None
+        nic = model.index("h0>p0_t0_0")
+        data = Stream(tiny, *tiny.hosts).packet(0, DSCP.no_trim, 4096)
+        send(tiny.hosts[0], [data] * 100)
+        began, before = time.monotonic(), int(model.backlog_bytes()[nic])
+        control.impair("h0>p0_t0_0", Impairment(rate=0.1))
+        after, changed = int(model.backlog_bytes()[nic]), time.monotonic()
+        assert 0 < before - after < 10e6 / 8 * (changed - began) + 2 * tiny.wire_bytes
+        carried = int(model.records["bytes"][nic])
+        time.sleep(1)
+        carried, took = int(model.records["bytes"][nic]) - carried, time.monotonic() - changed
+        left = after - int(model.backlog_bytes()[nic])
+        assert left == pytest.approx(carried, abs=2 * tiny.wire_bytes)
+        assert carried * 8 / took == pytest.approx(1_000_000, abs=2 * 8 * tiny.wire_bytes)
+        control.impair("h0>p0_t0_0", HEALTHY)
+        wait_until(lambda: bool(model.records["packets"][nic] == 100))
+        wait_until(lambda: not model.backlog_bytes().any())
 
 
 @pytest.mark.root

@@ -12,7 +12,7 @@ from mininet.log import lg
 from testbed.emulation.fabric.fabric import Fabric
 from testbed.emulation.fabric.mininet.net import ClosTopo, FabricCLI
 from testbed.model.fabric.topology import Topology
-from tests.sandbox import run_in_sandbox
+from tests.sandbox import in_sandbox, run_in_sandbox
 
 LINK = "p0_t0_0--p0_t1_0"
 
@@ -83,36 +83,29 @@ def test_link_down_and_up_bring_the_routes_back(tiny: Topology) -> None:
 
 
 @pytest.mark.root
+@in_sandbox
 def test_popen_runs_in_the_node_without_a_shell(tiny: Topology) -> None:
     """As Mininet's scripts use it."""
-
-    def act() -> tuple[str, str, int]:
-        with Fabric(tiny) as fabric:
-            found: tuple[str, str, int] = fabric.net["h1"].pexec("ip -br link show h1-p0")
-            assert fabric.net["h1"].shell is None
-            return found
-
-    out, err, status = run_in_sandbox(act)
+    with Fabric(tiny) as fabric:
+        out, err, status = fabric.net["h1"].pexec("ip -br link show h1-p0")
+        assert fabric.net["h1"].shell is None
     assert (err, status) == ("", 0)
     assert out.startswith("h1-p0@if")
 
 
 @pytest.mark.root
+@in_sandbox
 def test_ctrl_c_reaches_the_command(tiny: Topology) -> None:
     """Mininet's prompt sends it to the node's terminal."""
-
-    def act() -> None:
-        with Fabric(tiny) as fabric:
-            node = fabric.net["h0"]
-            # One process, which Ctrl-C ends from its first word on: between two commands the shell
-            # itself may take the signal, and go on.
-            node.sendCmd("sh -c 'echo begun; exec sleep infinity'")
-            while "begun" not in node.monitor():
-                pass
-            node.sendInt()
-            node.waitOutput()
-
-    run_in_sandbox(act)
+    with Fabric(tiny) as fabric:
+        node = fabric.net["h0"]
+        # One process, which Ctrl-C ends from its first word on: between two commands the shell
+        # itself may take the signal, and go on.
+        node.sendCmd("sh -c 'echo begun; exec sleep infinity'")
+        while "begun" not in node.monitor():
+            pass
+        node.sendInt()
+        node.waitOutput()
 
 
 def test_the_prompt_writes_no_history(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

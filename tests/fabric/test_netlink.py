@@ -12,82 +12,68 @@ from testbed.emulation.fabric.layout import missing_addresses
 from testbed.emulation.fabric.netlink import requests, socket
 from testbed.emulation.fabric.netlink.messages import SEG6_IPTUN_MODE_ENCAP_RED, RouteMessage
 from testbed.emulation.fabric.netlink.socket import Netlink, NetlinkError, NodeNamespaces
-from tests.sandbox import run_in_sandbox
+from tests.sandbox import in_sandbox
 
 pytestmark = pytest.mark.kernel
 
 
 def addresses(count: int) -> list[IPv6Address]:
-    """So many addresses."""
     return [IPv6Address("2001:db8::") + i for i in range(count)]
 
 
 @pytest.mark.root
+@in_sandbox
 def test_a_refused_request_is_named_and_the_others_are_carried_out() -> None:
     """With the namespace, what it was about and the kernel's reason."""
-
-    def act() -> tuple[str, int]:
-        with NodeNamespaces() as namespaces:
-            netlink = namespaces.create("here").netlink
-            one, two, three = map(requests.new_address, addresses(3))
-            with pytest.raises(NetlinkError) as failure:
-                netlink.send([one, two, one, three])
-            return str(failure.value), len(missing_addresses(netlink, addresses(3)))
-
-    text, missing = run_in_sandbox(act)
+    with NodeNamespaces() as namespaces:
+        netlink = namespaces.create("here").netlink
+        one, two, three = map(requests.new_address, addresses(3))
+        with pytest.raises(NetlinkError) as failure:
+            netlink.send([one, two, one, three])
+        text, missing = str(failure.value), len(missing_addresses(netlink, addresses(3)))
     assert text.startswith("here: add address 2001:db8::: File exists")
     assert missing == 0
 
 
 @pytest.mark.root
+@in_sandbox
 def test_the_kernels_own_words_are_passed_on() -> None:
     """Extended acknowledgements say more than an errno."""
-
-    def act() -> str:
-        with NodeNamespaces() as namespaces:
-            netlink = namespaces.create("here").netlink
-            route = routes.Route(IPv6Network("2001:db8::/48"), 77)
-            tables = routes.RoutingTables(frozenset((route,)), frozenset(), frozenset())
-            with pytest.raises(NetlinkError) as failure:
-                netlink.send(routes.install(tables, str))
-            return str(failure.value)
-
-    assert "add route 2001:db8::/48 dev 77: No such device" in run_in_sandbox(act)
+    with NodeNamespaces() as namespaces:
+        netlink = namespaces.create("here").netlink
+        route = routes.Route(IPv6Network("2001:db8::/48"), 77)
+        tables = routes.RoutingTables(frozenset((route,)), frozenset(), frozenset())
+        with pytest.raises(NetlinkError) as failure:
+            netlink.send(routes.install(tables, str))
+        assert "add route 2001:db8::/48 dev 77: No such device" in str(failure.value)
 
 
 @pytest.mark.root
+@in_sandbox
 def test_thousands_of_requests_go_in_several_buffers() -> None:
     """More than one send takes, and all of them arrive."""
-
-    def act() -> int:
-        with NodeNamespaces() as namespaces:
-            netlink = namespaces.create("here").netlink
-            netlink.send(map(requests.new_address, addresses(6000)))
-            return len(missing_addresses(netlink, addresses(6000)))
-
-    assert run_in_sandbox(act) == 0
+    with NodeNamespaces() as namespaces:
+        netlink = namespaces.create("here").netlink
+        netlink.send(map(requests.new_address, addresses(6000)))
+        assert len(missing_addresses(netlink, addresses(6000))) == 0
 
 
 @pytest.mark.root
+@in_sandbox
 def test_more_encapsulations_than_the_kernels_pool_has_room_for_are_all_made() -> None:
     """It takes their caches from memory that it does not wait for: ENOMEM, with gigabytes free."""
-
-    def act() -> tuple[int, int]:
-        carrier = routes.Encapsulation(SEG6_IPTUN_MODE_ENCAP_RED, (IPv6Address("5f00:0:1000::"),))
-        wanted = [
-            routes.Route(IPv6Network(address), requests.LOOPBACK, action=carrier)
-            for address in addresses(40_000)
-        ]
-        with NodeNamespaces() as namespaces:
-            netlink = namespaces.create("here").netlink
-            netlink.send([requests.set_link(requests.LOOPBACK, "lo", up=True)])
-            netlink.send(routes.install_route(route, str) for route in wanted)
-            table = requests.RT_TABLE_MAIN
-            made = netlink.dump_raw(RouteMessage, RTM_GETROUTE, family=AF_INET6, table=table)
-            return len(wanted), sum(1 for _ in made)
-
-    wanted, made = run_in_sandbox(act)
-    assert made == wanted
+    carrier = routes.Encapsulation(SEG6_IPTUN_MODE_ENCAP_RED, (IPv6Address("5f00:0:1000::"),))
+    wanted = [
+        routes.Route(IPv6Network(address), requests.LOOPBACK, action=carrier)
+        for address in addresses(40_000)
+    ]
+    with NodeNamespaces() as namespaces:
+        netlink = namespaces.create("here").netlink
+        netlink.send([requests.set_link(requests.LOOPBACK, "lo", up=True)])
+        netlink.send(routes.install_route(route, str) for route in wanted)
+        table = requests.RT_TABLE_MAIN
+        made = netlink.dump_raw(RouteMessage, RTM_GETROUTE, family=AF_INET6, table=table)
+        assert sum(1 for _ in made) == len(wanted)
 
 
 def test_memory_that_never_comes_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from testbed.emulation.fabric.openvswitch import FlowCache, OpenVSwitch, available
 from testbed.model.errors import RunFailedError
-from tests.sandbox import run_in_sandbox
+from tests.sandbox import in_sandbox
 
 pytestmark = pytest.mark.kernel
 
@@ -32,20 +32,17 @@ def test_a_daemon_that_ends_is_not_waited_for(
 
 
 @pytest.mark.root
+@in_sandbox
 def test_the_datapath_in_user_space_keeps_no_decision(tmp_path: Path) -> None:
     """Asked of the daemon itself."""
     found = available(("netdev",))
     if found.datapath is None:
         pytest.skip(f"Open vSwitch: {found.reason}; {found.remedy}")
-
-    def inside() -> bool:
-        switch = OpenVSwitch.start((), tmp_path, datapaths=("netdev",))
-        cache = FlowCache()
-        cache.query()
-        switch.stop()
-        return cache.is_used
-
-    assert not run_in_sandbox(inside)
+    switch = OpenVSwitch.start((), tmp_path, datapaths=("netdev",))
+    cache = FlowCache()
+    cache.query()
+    switch.stop()
+    assert not cache.is_used
 
 
 Daemon = Callable[[str], tuple[FlowCache, list[str]]]

@@ -1,7 +1,6 @@
 """pcapng files: what was written is read, by us and by tshark and capinfos."""
 
 import json
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -16,6 +15,7 @@ from testbed.emulation.fabric.capture import (
     header,
     packet,
 )
+from tests.commands import completed
 from tests.judging import skip_without
 from tests.pcapng import Capture, read_capture
 
@@ -60,7 +60,7 @@ def file(tmp_path: Path) -> Path:
 
 @skip_without("capinfos", "wireshark-common")
 def test_capinfos_shows_the_comment(file: Path) -> None:
-    shown = subprocess.run(["capinfos", "-k", file], capture_output=True, text=True, check=True)
+    shown = completed(["capinfos", "-k", file], check=True)
     assert COMMENT in shown.stdout
 
 
@@ -68,7 +68,7 @@ def test_capinfos_shows_the_comment(file: Path) -> None:
 def test_tshark_shows_ports_and_times_to_the_nanosecond(file: Path) -> None:
     fields = ("frame.interface_name", "frame.time_epoch", "frame.len")
     command = ["tshark", "-r", str(file), "-T", "json", *(w for f in fields for w in ("-e", f))]
-    shown = subprocess.run(command, capture_output=True, text=True, check=True)
+    shown = completed(command, check=True)
     layers = [frame["_source"]["layers"] for frame in json.loads(shown.stdout)]
     assert [[layer[field][0] for field in fields] for layer in layers] == [
         ["h0-p1", "1764002334.123456789", "64"],

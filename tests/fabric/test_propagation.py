@@ -8,7 +8,6 @@ from contextlib import contextmanager
 import pytest
 
 from testbed.emulation.fabric.fabric import Fabric
-from testbed.emulation.fabric.link_model import link_model
 from testbed.emulation.fabric.link_model.link_control import LinkControl
 from testbed.emulation.fabric.ordinary import DelayProcess, OrdinaryTraffic
 from testbed.model.fabric.addressing import (
@@ -22,7 +21,7 @@ from testbed.model.fabric.addressing import (
 from testbed.model.fabric.nodes import Node
 from testbed.model.fabric.topology import Topology
 from testbed.model.faults.impairment import Impairment
-from tests.sandbox import run_in_sandbox
+from tests.sandbox import in_sandbox
 
 from .packets import raw_socket
 from .test_ordinary import ordinary_fabric, ping, stream
@@ -34,7 +33,6 @@ IPPROTO_NONE = 59
 def delayed_fabric(
     topology: Topology,
 ) -> Iterator[tuple[Fabric, OrdinaryTraffic, DelayProcess]]:
-    """A fabric whose ordinary traffic has propagation delay."""
     with (
         ordinary_fabric(topology) as (fabric, ordinary),
         DelayProcess(topology, fabric.namespaces) as delay,
@@ -51,54 +49,40 @@ def round_trip_ns(src: Node, topology: Topology, dst: Node, plane: int) -> int:
 
 @pytest.mark.root
 @pytest.mark.kernel
+@in_sandbox
 def test_a_ping_takes_the_propagation_delay_of_its_path() -> None:
     """Over a T1, and within a rack, which is shorter; the shortest of some: others compute too."""
     topology = Topology(name="x", planes=2, t0_per_plane=2, t1_per_plane=2, hosts_per_t0=2)
     near, far = topology.hosts[1], topology.hosts[2]
-
-    def act() -> dict[str, int]:
-        with delayed_fabric(topology):
-            src = topology.hosts[0]
-            return {
-                dst.name: min(round_trip_ns(src, topology, dst, n % 2) for n in range(6))
-                for dst in (near, far)
-            }
-
-    took = run_in_sandbox(act)
+    with delayed_fabric(topology):
+        src = topology.hosts[0]
+        took = {
+            dst.name: min(round_trip_ns(src, topology, dst, n % 2) for n in range(6))
+            for dst in (near, far)
+        }
     for dst, switches in ((near, 1), (far, 3)):
         expected = 2 * topology.one_way_ns(switches)
         assert took[dst.name] > expected
     assert took[near.name] < took[far.name]
 
 
-def needs_link_model() -> None:
-    """Skip a test of faults that only the link model makes."""
-    missing = link_model.missing()
-    if missing is not None:
-        pytest.skip(str(missing))
-
-
 @pytest.mark.root
 @pytest.mark.kernel
+@pytest.mark.usefixtures("has_link_model")
+@in_sandbox
 def test_a_slow_link_delays_what_crosses_it_and_nothing_else(tiny: Topology) -> None:
     """The path is in the outer flow label, as MRC's is: another path of the plane is as before."""
-    needs_link_model()
     src, dst = tiny.hosts
     slow, other = Path(1, 0), Path(1, 1)
     extra_ns = 200_000_000
-
-    def act() -> dict[str, int]:
-        took = {}
-        with delayed_fabric(tiny) as (fabric, ordinary, _):
-            control = LinkControl(tiny, fabric.namespaces)
-            climb = directions_of_path(tiny, src, dst, slow)[1]
-            control.impair(climb, Impairment(delay_ns=extra_ns))
-            for path in (slow, other):
-                ordinary.use_path(src, dst, path)
-                took[path.name] = min(round_trip_ns(src, tiny, dst, 1) for _ in range(3))
-        return took
-
-    took = run_in_sandbox(act)
+    took = {}
+    with delayed_fabric(tiny) as (fabric, ordinary, _):
+        control = LinkControl(tiny, fabric.namespaces)
+        climb = directions_of_path(tiny, src, dst, slow)[1]
+        control.impair(climb, Impairment(delay_ns=extra_ns))
+        for path in (slow, other):
+            ordinary.use_path(src, dst, path)
+            took[path.name] = min(round_trip_ns(src, tiny, dst, 1) for _ in range(3))
     base_ns = tiny.propagation_rtt_ns
     assert base_ns + extra_ns < took[slow.name]
     assert base_ns < took[other.name] < took[slow.name]
@@ -106,83 +90,71 @@ def test_a_slow_link_delays_what_crosses_it_and_nothing_else(tiny: Topology) -> 
 
 @pytest.mark.root
 @pytest.mark.kernel
+@pytest.mark.usefixtures("has_link_model")
+@in_sandbox
 def test_loss_on_a_path_hits_the_packets_of_that_path_only(tiny: Topology) -> None:
     """All of a path's packets are lost on a link that two paths share, and counted as always."""
-    needs_link_model()
     src, dst = tiny.hosts
     struck, other = Path(0, 1), Path(0, 0)
-
-    def act() -> tuple[list[bool], int, int]:
-        with ordinary_fabric(tiny) as (fabric, ordinary):
-            control = LinkControl(tiny, fabric.namespaces)
-            nic = directions_of_path(tiny, src, dst, struck)[0]
-            control.impair(
-                nic, Impairment(path_loss=1.0, path_bits=flow_label_of_ev(ev_for_path(struck)))
-            )
-            arrived = []
-            for path in (struck, other):
-                ordinary.use_path(src, dst, path)
-                arrived.append(ping(src, ordinary_address(tiny, dst, 0)))
-            assert fabric.link_model is not None
-            counts = fabric.link_model.counts(nic)
-            return arrived, counts.path_lost, counts.offered - counts.packets
-
-    assert run_in_sandbox(act) == ([False, True], 1, 1)
+    with ordinary_fabric(tiny) as (fabric, ordinary):
+        control = LinkControl(tiny, fabric.namespaces)
+        nic = directions_of_path(tiny, src, dst, struck)[0]
+        control.impair(
+            nic, Impairment(path_loss=1.0, path_bits=flow_label_of_ev(ev_for_path(struck)))
+        )
+        arrived = []
+        for path in (struck, other):
+            ordinary.use_path(src, dst, path)
+            arrived.append(ping(src, ordinary_address(tiny, dst, 0)))
+        assert fabric.link_model is not None
+        counts = fabric.link_model.counts(nic)
+        assert (arrived, counts.path_lost, counts.offered - counts.packets) == ([False, True], 1, 1)
 
 
 @pytest.mark.root
 @pytest.mark.kernel
+@in_sandbox
 def test_tcp_fills_a_port_with_the_delay_in_its_round_trip(tiny: Topology) -> None:
     """Whole, and at most at the port's rate; what the switches and ports count is as without it."""
     src, dst = tiny.hosts
     size = 2 << 20
-
-    def act() -> tuple[bool, float, int, int]:
-        with delayed_fabric(tiny) as (fabric, ordinary, delay):
-            ordinary.use_path(src, dst, Path(1, 0))
-            start = time.monotonic()
-            sent, received = stream(src, dst, ordinary_address(tiny, dst, 1), size)
-            took = time.monotonic() - start
-            crossed = fabric.counters().directions()["p1_t1_0>p1_t0_1"]
-            return sent == received, took, crossed.bytes, delay.lost()
-
-    same, took, crossed, lost = run_in_sandbox(act)
-    assert same
-    assert lost == 0
-    assert size < crossed < 1.2 * size
+    with delayed_fabric(tiny) as (fabric, ordinary, delay):
+        ordinary.use_path(src, dst, Path(1, 0))
+        start = time.monotonic()
+        sent, received = stream(src, dst, ordinary_address(tiny, dst, 1), size)
+        took = time.monotonic() - start
+        crossed = fabric.counters().directions()["p1_t1_0>p1_t0_1"]
+        assert delay.lost() == 0
+    assert sent == received
+    assert size < crossed.bytes < 1.2 * size
     least_s = size * 8 / tiny.port_rate_bps + 2 * tiny.propagation_rtt_ns / 1e9
     assert took > least_s
 
 
 @pytest.mark.root
 @pytest.mark.kernel
+@in_sandbox
 def test_an_end_of_the_process_is_known_and_nothing_arrives_undelayed(tiny: Topology) -> None:
     """Packets are lost rather than early."""
     src, dst = tiny.hosts
-
-    def act() -> tuple[bool, bool, bool]:
-        with delayed_fabric(tiny) as (_, _, delay):
-            before = delay.ended()
-            delay.kill()
-            return before, delay.ended(), ping(src, ordinary_address(tiny, dst, 0))
-
-    assert run_in_sandbox(act) == (False, True, False)
+    with delayed_fabric(tiny) as (_, _, delay):
+        assert not delay.ended()
+        delay.kill()
+        assert delay.ended()
+        assert not ping(src, ordinary_address(tiny, dst, 0))
 
 
 @pytest.mark.root
 @pytest.mark.kernel
+@in_sandbox
 def test_what_is_not_ordinary_traffic_does_not_end_the_process(tiny: Topology) -> None:
     """Packets for End.DT6 with nothing or half a header in them."""
     src, dst = tiny.hosts
     carrier = ordinary_carrier_address(tiny, src, dst, Path(0, 0))
-
-    def act() -> tuple[bool, bool]:
-        with delayed_fabric(tiny) as (_, _, delay):
-            for protocol in (socket.IPPROTO_IPV6, IPPROTO_NONE):
-                with raw_socket(src, protocol) as sender:
-                    for size in (0, 7, 20):
-                        sender.sendto(bytes(size), (str(carrier), 0))
-            arrived = ping(src, ordinary_address(tiny, dst, 0))
-            return delay.ended(), arrived
-
-    assert run_in_sandbox(act) == (False, True)
+    with delayed_fabric(tiny) as (_, _, delay):
+        for protocol in (socket.IPPROTO_IPV6, IPPROTO_NONE):
+            with raw_socket(src, protocol) as sender:
+                for size in (0, 7, 20):
+                    sender.sendto(bytes(size), (str(carrier), 0))
+        assert ping(src, ordinary_address(tiny, dst, 0))
+        assert not delay.ended()

@@ -15,7 +15,7 @@ from testbed.model.fabric.addressing import Path
 from testbed.model.fabric.shape import NIC_QUEUE_BDP, shape_of
 from testbed.model.fabric.topology import Topology
 from testbed.model.run_files.health import LinkSample
-from tests.sandbox import run_in_sandbox
+from tests.sandbox import in_sandbox, run_in_sandbox
 
 from .packets import encapsulated, raw_socket
 
@@ -75,18 +75,14 @@ def test_no_link_of_a_path_is_faster_than_it_should_be(dilation: int) -> None:
 
 @pytest.mark.root
 @pytest.mark.kernel
+@in_sandbox
 def test_the_kernel_has_the_rate_the_burst_and_the_size_table(tiny: Topology) -> None:
     """As iproute2 reads them: 10 Mb/s, 1 ms of it, and packets charged as long as they are."""
-
-    def read() -> tuple[str, str]:
-        with Fabric(tiny) as fabric:
-            node = fabric.net["p0_t0_0"]
-            return (
-                node.pexec("tc -d qdisc show dev p0_t0_0-u0")[0],
-                node.pexec("tc -d class show dev p0_t0_0-u0")[0],
-            )
-
-    qdiscs, classes = run_in_sandbox(read)
+    with Fabric(tiny) as fabric:
+        node = fabric.net["p0_t0_0"]
+        qdiscs, classes = (
+            node.pexec(f"tc -d {what} show dev p0_t0_0-u0")[0] for what in ("qdisc", "class")
+        )
     assert "qdisc htb 1: root" in qdiscs
     assert "linklayer ethernet" in qdiscs
     deeper = 1 if link_model.missing() else DEEPER
@@ -103,6 +99,7 @@ def test_the_kernel_has_the_rate_the_burst_and_the_size_table(tiny: Topology) ->
 @pytest.mark.root
 @pytest.mark.kernel
 @pytest.mark.parametrize("modelled", [True, False])
+@in_sandbox
 def test_a_full_switch_queue_drops_the_tail_and_counts_it(
     modelled: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: FilePath
 ) -> None:
@@ -112,24 +109,19 @@ def test_a_full_switch_queue_drops_the_tail_and_counts_it(
     topology = Topology(name="x", planes=1, t0_per_plane=1, t1_per_plane=1, hosts_per_t0=3)
     dst = topology.hosts[2]
     count = 400
-
-    def send() -> tuple[int, int, int]:
-        with Fabric(topology) as fabric:
-            counters = fabric.counters()
-            for src in topology.hosts[:2]:
-                data, to = encapsulated(topology, src, dst, Path(0, None), bytes(4000))
-                with raw_socket(src, socket.IPPROTO_RAW) as sender:
-                    for _ in range(count):
-                        sender.sendto(data, (to, 0))
-            last = None
-            while (now := counters.directions()) != last:
-                last = now
-                time.sleep(0.3)
-            found = now["p0_t0_0>h2"]
-            sent = now["h0>p0_t0_0"].packets + now["h1>p0_t0_0"].packets
-            return sent, found.packets, found.dropped
-
-    sent, carried, dropped = run_in_sandbox(send)
+    with Fabric(topology) as fabric:
+        counters = fabric.counters()
+        for src in topology.hosts[:2]:
+            data, to = encapsulated(topology, src, dst, Path(0, None), bytes(4000))
+            with raw_socket(src, socket.IPPROTO_RAW) as sender:
+                for _ in range(count):
+                    sender.sendto(data, (to, 0))
+        last = None
+        while (now := counters.directions()) != last:
+            last = now
+            time.sleep(0.3)
+        found = now["p0_t0_0>h2"]
+        sent = now["h0>p0_t0_0"].packets + now["h1>p0_t0_0"].packets
     assert sent == 2 * count
-    assert dropped > 0
-    assert carried + dropped == sent
+    assert found.dropped > 0
+    assert found.packets + found.dropped == sent

@@ -22,7 +22,6 @@ class Model:
         self.records = np.zeros(len(self._directions), dtype=[("delay_ns", np.uint64)])
 
     def index(self, direction: str) -> int:
-        """Where the record of a direction is."""
         return self._directions.index(direction)
 
 

@@ -23,6 +23,7 @@ from testbed.host.own_process import WORKER, OwnProcess, Patience
 from testbed.model.errors import InputError, MachineError
 from testbed.model.own_code import OwnCode
 from testbed.mrc import EvInfo
+from tests.commands import completed
 
 pytestmark = pytest.mark.programs
 
@@ -218,12 +219,9 @@ def test_once_confined_it_needs_no_files_of_python() -> None:
         "serve([])\n"
     )
     calls = json.dumps([["call", "pick", [0, 0, None], {}]])
-    done = subprocess.run(
+    done = completed(
         [sys.executable, "-I", "-c", program],
         input=f"{json.dumps(_first(_code('return 1 // 0')))}\n{calls}\n",
-        capture_output=True,
-        text=True,
-        check=False,
     )
     said = done.stdout.splitlines()
     assert "ZeroDivisionError" in said[-1], done.stderr
@@ -343,12 +341,9 @@ def _as_user(user: int, worker: Path, code: OwnCode) -> Iterator[list[str]]:
     first = _first(code)
     calls = [["call", "pick", [0, 0, None], {}]]
     with subprocess.Popen([*become, "sleep", "60"]) as other:
-        done = subprocess.run(
+        done = completed(
             [*become, sys.executable, "-I", str(worker)],
             input=f"{json.dumps(first)}\n{json.dumps(calls)}\n",
-            capture_output=True,
-            text=True,
-            check=False,
         )
         assert done.returncode == 0, done.stderr
         yield done.stdout.splitlines()

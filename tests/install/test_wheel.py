@@ -3,7 +3,6 @@
 import json
 import os
 import shutil
-import subprocess
 import sys
 import zipfile
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ import pytest
 from testbed.installation import DISTRIBUTION, EMULATION, PROJECT, commit
 from testbed.model.errors import ExitStatus
 from testbed.results.code_version import code_version
+from tests.commands import completed
 
 pytestmark = pytest.mark.install
 
@@ -36,14 +36,7 @@ def _run(*command: str | Path, cwd: Path | None = None) -> tuple[int, str]:
     """Run a command; returns its exit status and all that it printed."""
     hidden = {"PYTHONPATH", "VIRTUAL_ENV"}
     environment = {name: value for name, value in os.environ.items() if name not in hidden}
-    done = subprocess.run(
-        command,
-        cwd=cwd,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = completed(command, cwd=cwd, env=environment)
     return done.returncode, done.stdout + done.stderr
 
 
@@ -66,11 +59,9 @@ class Environment:
         return printed
 
     def testbed(self, *arguments: str) -> tuple[int, str]:
-        """Call its testbed."""
         return _run(self.path / "bin/testbed", *arguments, cwd=self.directory)
 
     def package(self) -> Path:
-        """Where the package is installed."""
         (package,) = self.path.glob("lib/python*/site-packages/testbed")
         return package
 

@@ -137,7 +137,6 @@ def _entries(files: dict[str, bytes], kind: str, **content: object) -> None:
 
 
 def _manifest(files: dict[str, bytes], run: str, **facts: object) -> dict[str, Any]:
-    """Change the manifest of a run; returns it."""
     name = f"runs/{run}/manifest.json"
     manifest: dict[str, Any] = {**json.loads(files[name]), **facts}
     files[name] = json.dumps(manifest).encode()

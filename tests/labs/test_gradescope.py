@@ -24,6 +24,7 @@ from testbed.studies.labs.grading.identity import (
 from testbed.studies.labs.grading.submission import submit
 from testbed.studies.labs.library import LABS, load_lab
 from testbed.studies.labs.work import Work
+from tests.commands import completed
 
 pytestmark = pytest.mark.programs
 
@@ -81,7 +82,7 @@ def _run_autograder(
     testbed.chmod(0o755)
     script = (place / "source/run_autograder").read_text()
     moved = script.replace("/autograder", str(place))
-    done = subprocess.run(["sh", "-c", moved], capture_output=True, text=True, check=False)
+    done = completed(["sh", "-c", moved])
     assert done.returncode == 0, done.stderr
     result: dict[str, Any] = json.loads((place / "results/results.json").read_text())
     return result

@@ -26,6 +26,7 @@ from testbed.studies.labs.grading.submission import submit
 from testbed.studies.labs.library import LABS, load_lab
 from testbed.studies.labs.runs import unseal
 from testbed.studies.labs.work import SEALED, STATE, Work, start
+from tests.commands import completed
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.long
@@ -38,9 +39,7 @@ TELLTALES = {
 
 
 def _call(work: Work, *words: str) -> str:
-    done = subprocess.run(
-        [*COMMAND, *words], cwd=work.path, capture_output=True, text=True, check=False
-    )
+    done = completed([*COMMAND, *words], cwd=work.path)
     return done.stdout + done.stderr
 
 

@@ -1,6 +1,5 @@
 """Limits of CPU time are those of one machine, whichever machine grades."""
 
-import subprocess
 import sys
 
 import pytest
@@ -10,6 +9,7 @@ from testbed.studies.labs.grading.course import Course, grade_all
 from testbed.studies.labs.grading.submission import submit
 from testbed.studies.labs.runs import make_run
 from testbed.studies.labs.work import Work
+from tests.commands import completed
 
 LIMITED = """
 import resource
@@ -20,9 +20,7 @@ print(resource.getrlimit(resource.RLIMIT_CPU)[0])
 
 
 def test_a_machine_15_times_slower_has_15_times_the_cpu_time() -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", LIMITED], capture_output=True, text=True, check=True
-    )
+    done = completed([sys.executable, "-c", LIMITED], check=True)
     assert int(done.stdout) == 15 * limits.CPU_S
 
 

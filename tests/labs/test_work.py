@@ -1,10 +1,8 @@
 """A lab from its start to the last check, as a student works on it."""
 
-import importlib.util
 import json
 import shutil
 from pathlib import Path
-from typing import Any
 
 import polars as pl
 import pytest
@@ -35,6 +33,7 @@ from testbed.studies.labs.predicting import hints, outcome, outcomes, predict
 from testbed.studies.labs.runs import _check_repeatable, checked_run, make_run, shown_directory
 from testbed.studies.labs.students import seed_of, student_key
 from testbed.studies.labs.work import Work, find_work, set_aside, start
+from tests.modules import module_at
 
 from .conftest import FIRST_FAILURE
 
@@ -121,7 +120,7 @@ def test_a_student_works_through_the_lab(predicted: Work) -> None:
     assert "was the first of them" in said
     assert check(work.task("why-longer"), document, evidence).missing
 
-    solve = _solution()
+    solve = module_at(FIRST_FAILURE / "solution/solve.py")
     _answers(work, **{k.replace("-", "_"): v for k, v in solve.answers(work.path).items()})
     document = work.read_answers()
     assert all(
@@ -150,15 +149,6 @@ def test_a_student_works_through_the_lab(predicted: Work) -> None:
     table.write_bytes(whole[:4] + b"\xff" * 60 + whole[64:])  # its columns are still told
     with pytest.raises(InputError, match="make it again: testbed lab run failure"):
         work.evidence().data("failure")
-
-
-def _solution() -> Any:
-    spec = importlib.util.spec_from_file_location("solve", FIRST_FAILURE / "solution/solve.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def test_the_outcome_is_that_of_the_code_that_the_prediction_is_about(

@@ -3,19 +3,18 @@
 import json
 import re
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.commands import TESTBED
 from tests.live.browser import expect, needs_browser, opened
 from tests.live.watched import address
 from tests.waiting import wait_until
 
 pytestmark = [needs_browser, pytest.mark.root, pytest.mark.long]
 
-TESTBED = Path(sys.executable).with_name("testbed")
 LINK = "p1_t0_0--p1_t1_1"
 TINY = Path(__file__).parents[2] / "topologies/clos-tiny.yaml"
 

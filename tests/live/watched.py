@@ -2,12 +2,12 @@
 
 import re
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-TESTBED = Path(sys.executable).with_name("testbed")
+from tests.commands import TESTBED
+
 LINK = "p1_t0_0--p1_t1_1"
 EV = "p1/t1_1"
 SCENARIO = """
@@ -49,7 +49,6 @@ def run_below(place: Path) -> Path:
 
 
 def address(run: subprocess.Popen[str]) -> str:
-    """Where the page of a run is."""
     assert run.stderr is not None
     for line in run.stderr:
         if match := re.search(r"http://\S+", line):

@@ -6,7 +6,6 @@ import pytest
 
 from testbed.emulation.endpoint.clock import now_ns
 from testbed.emulation.fabric.fabric import Fabric
-from testbed.emulation.fabric.link_model import link_model
 from testbed.emulation.fabric.link_model.link_control import LinkControl
 from testbed.mapper.agents import Agents
 from testbed.mapper.clustermapper import Clustermapper, MapperPlan
@@ -66,17 +65,15 @@ def test_on_a_healthy_fabric_no_probe_is_lost(two_racks: Topology) -> None:
     assert probe(two_racks, 12) == []
 
 
+@pytest.mark.usefixtures("has_link_model")
 @pytest.mark.parametrize(
     "link", ["p1_t0_0--p1_t1_1", "h2--p0_t0_1", "p1_t1_1>p1_t0_0", "h2>p0_t0_1"]
 )
 def test_a_dead_link_is_named(two_racks: Topology, link: str) -> None:
     """To its direction, where it is dead one way: the probes that cross it so tell."""
-    if missing := link_model.missing():
-        pytest.skip(str(missing))
     assert probe(two_racks, 16, link) == [link]
 
 
+@pytest.mark.usefixtures("has_link_model")
 def test_a_grey_link_is_named(two_racks: Topology) -> None:
-    if missing := link_model.missing():
-        pytest.skip(str(missing))
     assert probe(two_racks, 60, "p1_t0_0--p1_t1_1", 200_000) == ["p1_t0_0--p1_t1_1"]

@@ -19,7 +19,6 @@ def by_hand(entry: Fault, at_s: int = 10) -> ScheduledFault:
 
 
 def begun(scheduled: ScheduledFault) -> FaultRecord:
-    """Its record, from when it has begun."""
     return FaultRecord(
         scheduled.index,
         scheduled.kind,

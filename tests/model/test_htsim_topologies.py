@@ -34,7 +34,6 @@ Switch_Latency_ns 0
 
 
 def loaded(directory: Path, text: str) -> Topology:
-    """A topology from this text."""
     file = directory / "fabric.topo"
     file.write_text(text)
     return load_topology(str(file))

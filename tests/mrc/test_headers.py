@@ -1,6 +1,5 @@
 """The declarations of the headers: the vectors as they read them, and the document they write."""
 
-import importlib.util
 from pathlib import Path
 from random import Random
 
@@ -14,6 +13,7 @@ from testbed.mrc.wire import headers, kinds
 from testbed.mrc.wire.codec import WRITE_HEADER_BYTES
 from testbed.mrc.wire.headers import BASE_BYTES, IPV6, Field, Header
 from testbed.mrc.wire.kinds import COMMON, HEADERS, KIND_OF, KINDS, WRITE
+from tests.modules import SCRIPTS, module_at
 from tests.packet_reader import headers_behind, read
 
 from .vectors import V1S_OUTER, VECTORS
@@ -117,11 +117,7 @@ def test_a_header_refuses_what_does_not_fit() -> None:
 
 
 def test_the_document_has_the_tables_of_the_declarations() -> None:
-    spec = importlib.util.spec_from_file_location("wire_tables", PROJECT / "scripts/wire_tables.py")
-    assert spec is not None
-    assert spec.loader is not None
-    script = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(script)
+    script = module_at(SCRIPTS / "wire_tables.py")
     document = script.DOCUMENT.read_text()
     assert script.with_tables(document) == document
     assert all(f"<!-- header {header.name} -->" in document for header in HEADERS)

@@ -41,7 +41,6 @@ class Watched(Network):
 
     @property
     def turns(self) -> int:
-        """How many turns there were."""
         return self._turns.given
 
     @property

@@ -1,8 +1,6 @@
 """The rows of the paper as a document."""
 
-import importlib.util
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
@@ -22,22 +20,12 @@ from testbed.studies.paper.published import (
 )
 from testbed.studies.paper.registry import FIGURES
 from testbed.studies.paper.report import ReportRow
+from tests.modules import SCRIPTS, module_at
 
 pytestmark = pytest.mark.simulated
 
-SCRIPT = Path(__file__).parents[2] / "scripts" / "paper_page.py"
 
-
-def _script() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("paper_page", SCRIPT)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-paper_page = _script()
+paper_page = module_at(SCRIPTS / "paper_page.py")
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "paper" / "rows.md"
 

@@ -3,7 +3,6 @@
 import ast
 import json
 import re
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 import pytest
 
 from testbed.model.errors import ExitStatus
+from tests.commands import completed
 
 TESTBED = [sys.executable, "-c", "from testbed.cli import main; main()"]
 PROJECT = Path(__file__).parents[2]
@@ -19,9 +19,7 @@ TINY_RTT_NS = 130_800_000
 
 
 def run_testbed(*arguments: str, typed: str = "", status: int = 0) -> str:
-    called = subprocess.run(
-        [*TESTBED, *arguments], input=typed, capture_output=True, text=True, check=False
-    )
+    called = completed([*TESTBED, *arguments], input=typed)
     assert called.returncode == status, called.stderr
     return called.stdout
 
@@ -84,6 +82,6 @@ def test_write_bw_measures_both_ways_over_several_queue_pairs() -> None:
 
 def test_a_program_outside_a_fabric_says_where_it_belongs() -> None:
     program = Path(sys.executable).with_name("write_bw")
-    called = subprocess.run([program], capture_output=True, text=True, check=False)
+    called = completed([program])
     assert called.returncode == 3
     assert "testbed shell" in called.stderr

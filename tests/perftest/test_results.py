@@ -1,7 +1,6 @@
 """perftest's figures and columns, from times whose answer is known."""
 
 import json
-import subprocess
 import sys
 from itertools import accumulate, combinations_with_replacement
 
@@ -14,6 +13,7 @@ from testbed.emulation.perftest.results import Bandwidth, LatencyRow, as_text, h
 from testbed.host.workloads.messages import Block
 from testbed.model.errors import InputError, MachineError
 from testbed.model.fabric.topology import Topology
+from tests.commands import completed
 
 MS = 1_000_000
 TINY = Topology(name="tiny", planes=2, t0_per_plane=2, t1_per_plane=2, hosts_per_t0=1)
@@ -117,11 +117,8 @@ def test_other_sizes_are_refused(text: str) -> None:
 
 
 def test_the_command_takes_sizes_with_a_unit() -> None:
-    called = subprocess.run(
-        [sys.executable, "-c", "from testbed.cli import main; main()", "write-bw", "-s", "64X"],
-        capture_output=True,
-        text=True,
-        check=False,
+    called = completed(
+        [sys.executable, "-c", "from testbed.cli import main; main()", "write-bw", "-s", "64X"]
     )
     assert (called.returncode, called.stdout) == (2, "")
     assert "--size: found 64X, expected" in called.stderr

@@ -54,8 +54,6 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What to generate."""
-
     topology: Topology = field(
         default_factory=lambda: Topology(
             name="clos-4plane", planes=4, t0_per_plane=2, t1_per_plane=4, hosts_per_t0=4

@@ -34,7 +34,6 @@ class Page(HTMLParser):
     """Collects what a browser would load, and the text that a reader sees."""
 
     def __init__(self, html: str) -> None:
-        """Parse."""
         super().__init__()
         self.sources: list[str] = []
         self.tags: list[str] = []

@@ -1,6 +1,5 @@
 """A metric is declared once: whatever shows, compares, expects or documents metrics follows."""
 
-import importlib.util
 import json
 import re
 from collections.abc import Iterator
@@ -46,6 +45,7 @@ from testbed.results.analyse import analyse
 from testbed.results.analysis.fault_metrics import FaultMetrics
 from testbed.results.comparison import compare, group_of
 from testbed.results.run_directory import RunDirectory
+from tests.modules import SCRIPTS, module_at
 
 from .synthetic import Plan, generate
 
@@ -187,14 +187,9 @@ def test_keys_that_are_unknown_or_missing_are_refused() -> None:
 
 
 def test_the_tables_of_the_documentation_are_up_to_date() -> None:
-    script = PROJECT / "scripts/metric_tables.py"
-    spec = importlib.util.spec_from_file_location("metric_tables", script)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    script = SCRIPTS / "metric_tables.py"
     document = (PROJECT / "docs/metrics.md").read_text()
-    assert module.with_tables(document) == document, f"run: .venv/bin/python {script}"
+    assert module_at(script).with_tables(document) == document, f"run: .venv/bin/python {script}"
 
 
 def test_the_documentation_names_every_file_and_every_key_of_a_fault() -> None:

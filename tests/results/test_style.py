@@ -2,7 +2,6 @@
 
 import ast
 import os
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ import pytest
 
 import testbed
 from testbed.results.report.figures.style import new_figure, style, write
+from tests.commands import completed
 
 PACKAGE = Path(testbed.__file__).parent
 LOADING = sorted(
@@ -84,14 +84,7 @@ def test_settings_that_cannot_be_read_end_nothing(tmp_path: Path, module: str, w
     else:
         (tmp_path / "mine").write_bytes(latin)
         environment["MATPLOTLIBRC"] = str(tmp_path / "mine")
-    done = subprocess.run(
-        [sys.executable, "-P", "-c", DRAW, module],
-        cwd=tmp_path,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = completed([sys.executable, "-P", "-c", DRAW, module], cwd=tmp_path, env=environment)
     assert done.returncode == 0, done.stderr
 
 
@@ -106,12 +99,5 @@ def test_settings_that_can_be_read_are_those_of_other_figures(tmp_path: Path) ->
         "assert matplotlib.rcParams._get('backend') == 'svg'\n"
     )
     environment = {**os.environ, "MPLBACKEND": "svg"}
-    done = subprocess.run(
-        [sys.executable, "-P", "-c", code],
-        cwd=tmp_path,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = completed([sys.executable, "-P", "-c", code], cwd=tmp_path, env=environment)
     assert done.returncode == 0, done.stderr

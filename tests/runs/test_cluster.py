@@ -6,7 +6,6 @@ import shutil
 import signal
 import socket
 import subprocess
-import sys
 import tempfile
 from collections.abc import Sequence
 from concurrent.futures import CancelledError
@@ -40,6 +39,7 @@ from testbed.runs.many import many
 from testbed.runs.process import EMULATION_LOCK, NOT_BEGUN, LocalExecutor
 from testbed.runs.store import Store, manifest_of
 from testbed.studies.labs.runs import differing_tables
+from tests.commands import TESTBED, Completed, completed
 from tests.runs.programs import program, scheduler, worker_options
 from tests.runs.test_engine import _made as finished_run
 from tests.waiting import WATCHDOG_S, wait_until
@@ -52,7 +52,6 @@ topology: clos-tiny
 duration: 300 ms
 workload: {pairs: [[h0, h1]], message_size: 16 KiB}
 """
-TESTBED = Path(sys.executable).with_name("testbed")
 TWO_HOSTS = Path(__file__).with_name("two_hosts.sh")
 EVERYWHERE = "0.0.0.0"  # noqa: S104 - what is refused
 SLURM = Path(__file__).with_name("slurm.sh")
@@ -77,9 +76,20 @@ def _job(directory: Path, folder: str = "tiny/tiny") -> Job:
     return Job("tiny", "simulated", scenario, folder, WATCHDOG_S)
 
 
-def _call(directory: Path, command: Sequence[str]) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        command, cwd=directory, capture_output=True, text=True, timeout=WATCHDOG_S, check=False
+def _call(directory: Path, command: Sequence[str]) -> Completed:
+    return completed(command, cwd=directory)
+
+
+def _started(
+    directory: Path, command: Sequence[str], *, start_new_session: bool = False
+) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        command,
+        cwd=directory,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=start_new_session,
     )
 
 
@@ -88,6 +98,11 @@ def _runs(directory: Path) -> dict[int, Path]:
     done = json.loads((directory / "sweep.json").read_text())["done"]
     assert all(run["error"] is None for run in done), done
     return {run["seed"]: directory / run["run"] for run in done}
+
+
+def _await_first_run(series: Path) -> None:
+    index = series / "sweep.json"
+    wait_until(lambda: index.is_file() and json.loads(index.read_text())["done"])
 
 
 def _assert_equal(some: Path, others: Path) -> None:
@@ -185,13 +200,7 @@ def test_a_worker_that_is_killed_loses_no_run(directory: Path) -> None:
     command = _command(4, "here")
     with scheduler() as (_, address), ExitStack() as workers:
         first = workers.enter_context(program(*worker_options(address)))
-        series = subprocess.Popen(
-            [*command, "--on", f"dask:{address}"],
-            cwd=directory,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+        series = _started(directory, [*command, "--on", f"dask:{address}"])
         wait_until(lambda: _stopped_in_mid_run(first, directory / "here"))
         first.send_signal(signal.SIGKILL)
         workers.enter_context(program(*worker_options(address)))
@@ -314,9 +323,7 @@ def test_a_run_that_a_worker_finishes_for_a_command_that_was_killed_is_not_made_
             before = _tasks_of(client)
         killed.kill()
         killed.wait(WATCHDOG_S)
-        again = subprocess.Popen(
-            command, cwd=directory, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
-        )
+        again = _started(directory, command)
         with Client(address) as client:
             wait_until(lambda: _tasks_of(client) - before)
         os.kill(made, signal.SIGCONT)
@@ -391,15 +398,8 @@ def test_a_campaign_ends_when_no_worker_is_left(
 def test_ctrl_c_ends_the_runs_on_the_workers_and_keeps_the_finished_ones(directory: Path) -> None:
     command = _command(8, "here")
     with scheduler() as (_, address), program(*worker_options(address)) as worker:
-        series = subprocess.Popen(
-            [*command, "--on", f"dask:{address}"],
-            cwd=directory,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        index = directory / "here/sweep.json"
-        wait_until(lambda: index.is_file() and json.loads(index.read_text())["done"])
+        series = _started(directory, [*command, "--on", f"dask:{address}"])
+        _await_first_run(directory / "here")
         series.send_signal(signal.SIGINT)
         _, err = series.communicate(timeout=WATCHDOG_S)
         assert series.returncode == SIGNALLED + signal.SIGINT, err
@@ -418,16 +418,8 @@ def test_ctrl_c_ends_the_runs_on_the_workers_and_keeps_the_finished_ones(directo
 
 def test_ctrl_c_at_a_terminal_reaches_no_worker_of_a_local_cluster(directory: Path) -> None:
     """The terminal sends it to the command and all that it has started; the runs end in order."""
-    series = subprocess.Popen(
-        _command(8, "here", "--on", "local"),
-        cwd=directory,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
-    index = directory / "here/sweep.json"
-    wait_until(lambda: index.is_file() and json.loads(index.read_text())["done"])
+    series = _started(directory, _command(8, "here", "--on", "local"), start_new_session=True)
+    _await_first_run(directory / "here")
     os.killpg(series.pid, signal.SIGINT)
     _, err = series.communicate(timeout=WATCHDOG_S)
     assert series.returncode == SIGNALLED + signal.SIGINT, err
@@ -479,15 +471,8 @@ def _stopped_in_mid_run(worker: subprocess.Popen[str], series: Path) -> bool:
 
 def test_a_scheduler_that_is_killed_costs_no_finished_run(directory: Path) -> None:
     with scheduler() as (killed, address), program(*worker_options(address)):
-        series = subprocess.Popen(
-            _command(8, "here", "--on", f"dask:{address}"),
-            cwd=directory,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        index = directory / "here/sweep.json"
-        wait_until(lambda: index.is_file() and json.loads(index.read_text())["done"])
+        series = _started(directory, _command(8, "here", "--on", f"dask:{address}"))
+        _await_first_run(directory / "here")
         killed.send_signal(signal.SIGKILL)
         _, err = series.communicate(timeout=WATCHDOG_S)
         assert series.returncode == ExitStatus.MACHINE_CANNOT, err
@@ -509,8 +494,7 @@ def test_a_scheduler_that_is_started_again_takes_the_same_command(directory: Pat
         series = subprocess.Popen(
             command, cwd=directory, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
         )
-        index = directory / "here/sweep.json"
-        wait_until(lambda: index.is_file() and json.loads(index.read_text())["done"])
+        _await_first_run(directory / "here")
     assert series.wait(WATCHDOG_S) == ExitStatus.MACHINE_CANNOT
     finished = _runs(directory / "here")
     port = urlsplit(address).port or 0
@@ -747,14 +731,8 @@ def test_a_host_that_takes_the_login_and_hangs_is_named(directory: Path) -> None
         pytest.skip("no sshd: apt-get install openssh-server")
     environment = {"SECOND_HOST": "ForceCommand=sleep 1000"}
     command = _command(1, "here", "--on", f"ssh:{directory}/hosts")
-    refused = subprocess.run(
-        [str(TWO_HOSTS), str(directory), *command],
-        cwd=directory,
-        capture_output=True,
-        text=True,
-        timeout=WATCHDOG_S,
-        check=False,
-        env=os.environ | environment,
+    refused = completed(
+        [str(TWO_HOSTS), str(directory), *command], cwd=directory, env=os.environ | environment
     )
     assert refused.returncode == ExitStatus.MACHINE_CANNOT, refused.stderr
     assert "10.11.0.2: it takes the login, but did not answer in" in refused.stderr
@@ -800,9 +778,7 @@ def test_slurm_starts_the_workers_and_a_drained_node_loses_no_run(
 
 def test_slurm_that_is_not_there_is_named(directory: Path) -> None:
     command = _command(1, "here", "--on", "slurm")
-    refused = subprocess.run(
-        command, cwd=directory, capture_output=True, text=True, check=False, env={"PATH": "/none"}
-    )
+    refused = completed(command, cwd=directory, env={"PATH": "/none"})
     assert refused.returncode == ExitStatus.MACHINE_CANNOT
     assert "no sbatch and no scancel and no squeue here" in refused.stderr
 
@@ -836,19 +812,13 @@ def test_an_interface_that_is_not_there_is_named(directory: Path) -> None:
     assert "Traceback" not in refused.stderr
 
 
-def _call_with_slurm(
-    directory: Path, sbatch: str, interface: str = "lo"
-) -> subprocess.CompletedProcess[str]:
+def _call_with_slurm(directory: Path, sbatch: str, interface: str = "lo") -> Completed:
     """A series on Slurm, of which `sbatch` is this script and the other commands do nothing."""
     _commands_of_slurm(directory, sbatch)
     path = f"{directory}/commands:{os.environ['PATH']}"
-    return subprocess.run(
+    return completed(
         _command(1, "here", "--on", "slurm:2"),
         cwd=directory,
-        capture_output=True,
-        text=True,
-        timeout=WATCHDOG_S,
-        check=False,
         env=os.environ | {"PATH": path, "DASK_JOBQUEUE__SLURM__INTERFACE": interface},
     )
 

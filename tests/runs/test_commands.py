@@ -11,6 +11,7 @@ import pytest
 from testbed.model.errors import ExitStatus
 from testbed.results.run_directory import locked
 from testbed.runs.process import EMULATION_LOCK
+from tests.commands import completed
 from tests.waiting import WATCHDOG_S, wait_until
 
 pytestmark = pytest.mark.long
@@ -21,13 +22,7 @@ PLACE = ("--on", "local")
 def _figures(directory: Path, *options: str) -> list[dict[str, Any]]:
     """The outcomes of a figure that is simulated in a moment."""
     command = (sys.executable, "-m", "testbed", "figures", "9b", "--simulate", "--json")
-    done = subprocess.run(
-        [*command, "--results", str(directory), *options],
-        capture_output=True,
-        text=True,
-        timeout=WATCHDOG_S,
-        check=False,
-    )
+    done = completed([*command, "--results", str(directory), *options])
     assert done.returncode == ExitStatus.AS_EXPECTED, done.stderr
     outcomes: list[dict[str, Any]] = json.loads(done.stdout)
     return outcomes

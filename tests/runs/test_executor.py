@@ -41,7 +41,6 @@ class Calls(WorkerCalls):
         return self.made[-1]
 
     def end(self, number: int, host: str, record: JobRecord) -> None:
-        """A call ends."""
         reply = {"record": asdict(record), "host": host, "packed": None}
         self.made[number].set_result(reply)
 

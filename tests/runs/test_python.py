@@ -2,7 +2,6 @@
 
 import inspect
 import os
-import subprocess
 import sys
 from concurrent.futures import ProcessPoolExecutor
 from html import escape
@@ -21,6 +20,7 @@ from testbed.model.workload import Permutation
 from testbed.runs.finding import groups_of
 from testbed.runs.job import JobRecord, error_of
 from testbed.sandbox.channel import encode_error
+from tests.commands import completed
 
 MINE = {
     "name": "mine",
@@ -124,9 +124,7 @@ run.metrics, run.tables, run.figures
 
 @pytest.mark.parametrize("program", [LAZY, pytest.param(PORTABLE, marks=pytest.mark.simulated)])
 def test_it_imports_late_and_nothing_that_needs_linux(program: str, tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", program, str(tmp_path)], capture_output=True, text=True, check=False
-    )
+    done = completed([sys.executable, "-c", program, str(tmp_path)])
     assert done.returncode == 0, done.stderr
 
 

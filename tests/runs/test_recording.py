@@ -1,6 +1,5 @@
 """A recording of simulated runs is compared with a later one run by run, part by part."""
 
-import importlib.util
 import json
 import sys
 from collections.abc import Iterator, Mapping
@@ -11,19 +10,12 @@ from typing import Any
 import polars as pl
 import pytest
 
-SCRIPT = Path(__file__).parents[2] / "scripts/recording.py"
+from tests.modules import SCRIPTS, module_at
 
 
 @pytest.fixture
-def recording(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    """The script as a module."""
-    spec = importlib.util.spec_from_file_location("recording", SCRIPT)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    monkeypatch.setitem(sys.modules, "recording", module)
-    spec.loader.exec_module(module)
-    return module
+def recording() -> ModuleType:
+    return module_at(SCRIPTS / "recording.py")
 
 
 def _recorded(

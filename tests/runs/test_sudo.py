@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from testbed.model.errors import SIGNALLED, ExitStatus
+from tests.commands import completed
 from tests.waiting import WATCHDOG_S, wait_until
 
 pytestmark = [pytest.mark.root, pytest.mark.e2e, pytest.mark.long]
@@ -59,9 +60,7 @@ def _series(directory: Path, *options: str) -> list[str]:
 
 def test_a_worker_without_root_emulates(directory: Path) -> None:
     """What root leaves belongs to the worker's user. Trusted or not: the machine may be busy."""
-    done = subprocess.run(
-        _series(directory), capture_output=True, text=True, timeout=WATCHDOG_S, check=False
-    )
+    done = completed(_series(directory))
     fine = (ExitStatus.AS_EXPECTED, ExitStatus.UNTRUSTED)
     assert done.returncode in fine, done.stderr
     nobody = directory.stat().st_uid
@@ -81,9 +80,7 @@ def test_the_rule_allows_nothing_else(directory: Path) -> None:
     (directory / "testbed/__init__.py").write_text("")
     (directory / "testbed/__main__.py").write_text("open('proof', 'w')")
     script = f"sudo -n id; sudo -n {sys.executable} -P -m testbed doctor --help"
-    done = subprocess.run(
-        _as_nobody(directory, "sh", "-c", script), capture_output=True, text=True, check=False
-    )
+    done = completed(_as_nobody(directory, "sh", "-c", script))
     assert "uid=0" not in done.stdout
     assert "a password is required" in done.stderr
     assert "Check what this machine can do" in done.stdout

@@ -1,12 +1,12 @@
 """A sandbox's start and end; its processes go before others, in whatever session those are."""
 
 import os
-import subprocess
 import sys
 
 import pytest
 
 from testbed.sandbox.system_calls import AUTOGROUP, raise_priority
+from tests.commands import completed
 from tests.sandbox import run_in_sandbox
 
 pytestmark = pytest.mark.root
@@ -44,11 +44,5 @@ except KeyboardInterrupt:
 
 def test_an_interrupt_that_falls_into_the_fork_ends_what_was_forked() -> None:
     """What a handler raises there is otherwise printed by Python, and lost."""
-    done = subprocess.run(
-        [sys.executable, "-c", _INTERRUPTED],
-        capture_output=True,
-        text=True,
-        timeout=30,
-        check=False,
-    )
+    done = completed([sys.executable, "-c", _INTERRUPTED], timeout=30)
     assert (done.stdout, done.stderr) == ("ended, and nothing is left\n", "")

@@ -4,7 +4,6 @@ import json
 import os
 import re
 import runpy
-import subprocess
 import sys
 import sysconfig
 import xml.etree.ElementTree as ET
@@ -16,9 +15,9 @@ import pytest
 import yaml
 
 from testbed.model.errors import ExitStatus
+from tests.commands import TESTBED, completed
 
 ROOT = Path(__file__).parents[2]
-TESTBED = Path(sys.executable).with_name("testbed")
 
 pytestmark = [pytest.mark.simulated, pytest.mark.long]
 
@@ -121,16 +120,13 @@ def runner(tmp_path: Path) -> Runner:
             environment = {name: _evaluated(text, context) for name, text in step["env"].items()}
             script = tmp_path / f"step-{number}.sh"
             script.write_text(step["run"])
-            done = subprocess.run(
+            done = completed(
                 ["bash", "--noprofile", "--norc", "-eo", "pipefail", str(script)],
                 cwd=workspace,
                 env=os.environ
                 | {"GITHUB_ACTIONS": "true", "GITHUB_WORKSPACE": str(workspace)}
                 | {"GITHUB_OUTPUT": str(output), "GITHUB_STEP_SUMMARY": str(summary)}
                 | environment,
-                capture_output=True,
-                text=True,
-                check=False,
             )
             printed += done.stdout
             found = _outputs(output.read_text())
@@ -349,16 +345,13 @@ def test_the_template_for_gitlab_keeps_what_counts(
     assert artifacts["reports"]["junit"] == "$TESTBED_RESULTS/junit.xml"
     (tmp_path / "mine.yaml").write_text(SCENARIO)
     inputs = {"SCENARIO": "mine.yaml", "RESULTS": "my results", "SIMULATE": "true"}
-    done = subprocess.run(
+    done = completed(
         [sys.executable, str(ROOT / "scripts/ci.py"), "run"],
         cwd=tmp_path,
         env={
             **{name: text for name, text in os.environ.items() if not name.startswith("GITHUB_")},
             **{f"TESTBED_{name}": text for name, text in inputs.items()},
         },
-        capture_output=True,
-        text=True,
-        check=False,
     )
     assert done.returncode == ExitStatus.FAILED, done.stderr
     kept = ET.parse(tmp_path / "my results/junit.xml").getroot()  # noqa: S314 - our own
@@ -398,7 +391,7 @@ def test_commands_are_escaped_limited_and_the_summary_is_cut(
 )
 def test_what_ci_systems_read_is_valid(schema: str, file: str) -> None:
     command = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", schema, file]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    done = completed(command, cwd=ROOT)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
@@ -412,5 +405,5 @@ def test_zizmor_finds_nothing() -> None:
         "action.yml",
         ".github/workflows",
     ]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    done = completed(command, cwd=ROOT)
     assert done.returncode == 0, done.stdout + done.stderr

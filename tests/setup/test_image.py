@@ -1,10 +1,11 @@
 """What `make test-image` makes of what happens in a container: a stand-in for podman tells it."""
 
 import os
-import subprocess
 from pathlib import Path
 
 import pytest
+
+from tests.commands import completed
 
 ROOT = Path(__file__).parents[2]
 
@@ -42,12 +43,9 @@ def test_only_a_machine_that_is_too_slow_or_busy_is_given_another_try(
     engine.write_text(ENGINE)
     engine.chmod(0o755)
     (project / "statuses").write_text("".join(f"{status}\n" for status in statuses))
-    done = subprocess.run(
+    done = completed(
         ["bash", str(project / "scripts/image.sh"), "test"],
         env=os.environ | {"CONTAINER": str(engine)},
-        capture_output=True,
-        text=True,
-        check=False,
     )
     calls = (project / "calls").read_text().split()
     assert calls == ["scenario"] * tries + ["tests"], done.stderr

@@ -10,6 +10,7 @@ import pytest
 
 from testbed.emulation.fabric.link_model import link_model
 from testbed.sandbox import namespaces
+from tests.commands import Completed, completed
 from tests.sandbox import run_in_sandbox
 
 ROOT = Path(__file__).parents[2]
@@ -28,7 +29,7 @@ CLANG = {
 }
 
 
-def _setup(tree: Path, clang: str) -> subprocess.CompletedProcess[str]:
+def _setup(tree: Path, clang: str) -> Completed:
     """Build the link model of a copy whose sources have changed, with a compiler of our own."""
     shutil.copytree(ROOT / "scripts", tree / "scripts")
     shutil.copytree(link_model.SOURCES, tree / BPF)
@@ -39,7 +40,7 @@ def _setup(tree: Path, clang: str) -> subprocess.CompletedProcess[str]:
     (tree / "bin/clang").chmod(0o755)
     environment = os.environ | {"PATH": f"{tree / 'bin'}:{os.environ['PATH']}"}
     command = ["bash", "-c", BUILD, str(tree / "scripts/setup.sh")]
-    return subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    return completed(command, env=environment, check=True)
 
 
 def _object(tree: Path) -> bytes:
@@ -100,13 +101,7 @@ def test_ci_does_not_pass_without_the_link_model() -> None:
         if link_model.OBJECT.exists():
             namespaces.mount("/dev/null", str(link_model.OBJECT), "", namespaces.MS_BIND)
         command = [sys.executable, "-m", "pytest", "-q", "-n", "0", "--collect-only"]
-        done = subprocess.run(
-            [*command, *options, "tests/test_layers.py"],
-            cwd=ROOT,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        done = completed([*command, *options, "tests/test_layers.py"], cwd=ROOT)
         return done.returncode, done.stderr
 
     status, told = run_in_sandbox(lambda: test_without_it("--require-link-model"))

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from testbed import limits
+from tests.commands import completed
 from tests.waiting import WATCHDOG_S
 
 ROOT = Path(__file__).parents[2]
@@ -25,9 +26,7 @@ def make(*arguments: str) -> str:
     inherited = {"MAKEFLAGS", "MAKEOVERRIDES", "MFLAGS", "SCENARIO", "RESULTS", "ARGS"}
     environment = {name: value for name, value in os.environ.items() if name not in inherited}
     command = ["make", "--no-print-directory", "-C", str(ROOT), *arguments]
-    return subprocess.run(
-        command, env=environment, capture_output=True, text=True, check=True
-    ).stdout
+    return completed(command, env=environment, check=True).stdout
 
 
 def test_help_is_the_default_and_lists_every_target() -> None:

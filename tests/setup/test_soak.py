@@ -1,6 +1,5 @@
 """`make soak`: tries again what cannot be trusted, goes on whatever fails or breaks it off."""
 
-import importlib.util
 import json
 import subprocess
 import sys
@@ -17,9 +16,9 @@ from testbed.model.run_files.layout import SUMMARY
 from testbed.model.scenario import Scenario
 from testbed.runs.fitting import Machines
 from testbed.runs.job import DRAWN, Form, Job, JobRecord
+from tests.modules import SCRIPTS, module_at
 from tests.runs.test_engine import _made as made
 
-SCRIPT = Path(__file__).parents[2] / "scripts/soak.py"
 SCENARIOS = Path(__file__).parents[2] / "scenarios"
 
 
@@ -115,13 +114,8 @@ Soak = Callable[..., tuple[int, Commands]]
 @pytest.fixture
 def soak(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Soak:
     """Run a soak of these parts with these exit statuses."""
-    spec = importlib.util.spec_from_file_location("soak", SCRIPT)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    monkeypatch.setitem(sys.modules, "soak", module)
-    monkeypatch.syspath_prepend(SCRIPT.parent)
-    spec.loader.exec_module(module)
+    monkeypatch.syspath_prepend(SCRIPTS)
+    module = module_at(SCRIPTS / "soak.py")
 
     def run(
         *names: str,

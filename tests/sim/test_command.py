@@ -2,11 +2,12 @@
 
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from tests.commands import Completed, completed
 
 pytestmark = pytest.mark.simulated
 
@@ -19,15 +20,12 @@ timeline: [{kind: cut, target: p1_t0_1--p1_t1_0, at: 150 us, for: 80 us}]
 """
 
 
-def _simulate(directory: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
+def _simulate(directory: Path, *arguments: str) -> Completed:
     scenario = directory / "short.yaml"
     scenario.write_text(SCENARIO)
     command = (sys.executable, "-c", "from testbed.cli import main; main()", "simulate")
-    return subprocess.run(
+    return completed(
         [*command, str(scenario), "--results", str(directory / "results"), *arguments],
-        capture_output=True,
-        text=True,
-        check=False,
         env=os.environ | {"MPLCONFIGDIR": str(directory)},
     )
 

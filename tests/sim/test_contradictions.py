@@ -36,7 +36,6 @@ class Case:
     seed: int
 
     def run(self, **strength: object) -> Summary:
-        """Simulate it."""
         return measured(
             writes(
                 self.topology,

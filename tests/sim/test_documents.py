@@ -1,6 +1,5 @@
 """Figures of simulated runs in the documents are those of this version."""
 
-import importlib.util
 from functools import cache
 from pathlib import Path
 from types import ModuleType
@@ -9,25 +8,20 @@ import pytest
 
 from testbed.model.files.scenarios import load_scenario
 from testbed.model.summary import Summary
+from tests.modules import SCRIPTS, module_at
 
 from .measuring import measured
 
 pytestmark = pytest.mark.simulated
 
 PROJECT = Path(__file__).parents[2]
-SCRIPT = PROJECT / "scripts/simulated_tables.py"
 REMEDY = "python scripts/simulated_tables.py"
 
 
 @pytest.fixture(scope="module")
 def tables() -> ModuleType:
     """The script that writes the tables."""
-    spec = importlib.util.spec_from_file_location("simulated_tables", SCRIPT)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return module_at(SCRIPTS / "simulated_tables.py")
 
 
 @cache

@@ -1,12 +1,12 @@
 """The simulator needs neither root nor a kernel, and its speed can be measured."""
 
-import subprocess
 import sys
 from pathlib import Path
 
 from testbed.model.files.scenarios import load_scenario
 from testbed.studies.bench.measure import Setting
 from testbed.studies.bench.simulator import speeds
+from tests.commands import completed
 
 _LOAD_ALL = """
 import importlib, pkgutil, sys, testbed.mapper, testbed.sim
@@ -20,9 +20,7 @@ print(*sys.modules)
 
 
 def test_it_loads_nothing_that_needs_root_or_a_kernel() -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", _LOAD_ALL], capture_output=True, text=True, check=True
-    )
+    done = completed([sys.executable, "-c", _LOAD_ALL], check=True)
     loaded = done.stdout.split()
     assert {"testbed.sim.run", "testbed.mapper.clustermapper"} <= set(loaded)
     linux_only = ("testbed.emulation",)

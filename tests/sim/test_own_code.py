@@ -182,5 +182,5 @@ def test_a_scenario_keeps_the_source_when_it_is_written_and_read(tmp_path: Path)
 @pytest.mark.simulated
 def test_two_runs_of_a_seed_are_equal() -> None:
     counts = [_verified(_scenario("spray", f"{EXAMPLES}:RandomEv")) for _ in range(2)]
-    first, second = ([host.egress.launched for host in run.hosts.values()] for run in counts)
+    first, second = ([direction.counts.offered for _, direction in run.fabric] for run in counts)
     assert first == second

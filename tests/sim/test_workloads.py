@@ -21,6 +21,16 @@ MS = 1_000_000
 RING = {"hosts": HOSTS, "size": "512 KiB"}
 
 
+def _scenario(workload: dict[str, Any], duration: str = "1500 ms", **keys: Any) -> Scenario:
+    content = {"name": "x", "topology": load_topology("clos-4plane"), "duration": duration}
+    return Scenario.model_validate(content | {"workload": workload} | keys)
+
+
+def _goal(file: Path) -> Scenario:
+    workload = {"kind": "goal", "file": "x", "operations": read_goal(file)}
+    return _scenario(workload, "400 ms")
+
+
 @pytest.mark.parametrize(
     ("workload", "qps", "kind", "fewest"),
     [
@@ -40,15 +50,7 @@ RING = {"hosts": HOSTS, "size": "512 KiB"}
 def test_a_workload_runs(
     tmp_path: Path, workload: dict[str, Any], qps: int, kind: str | None, fewest: int
 ) -> None:
-    scenario = Scenario.model_validate(
-        {
-            "name": "x",
-            "topology": load_topology("clos-4plane"),
-            "duration": "1500 ms",
-            "workload": workload,
-            "transport": {"congestion": "nscc", "qps": qps},
-        }
-    )
+    scenario = _scenario(workload, transport={"congestion": "nscc", "qps": qps})
     outcome = simulate(scenario, tmp_path)
     for flow in outcome.flows:
         assert flow.bytes_verified == flow.bytes_completed == flow.bytes_sent > 0
@@ -72,15 +74,7 @@ def test_a_matrix_runs_to_its_end_and_says_how_long_each_transfer_took(tmp_path:
         {"src": "h1", "dst": "h4", "start": "10 us", "size": 3_000_000},
         {"src": "h0", "dst": "h4", "start": "20 us", "size": 1},
     ]
-    scenario = Scenario.model_validate(
-        {
-            "name": "x",
-            "topology": load_topology("clos-4plane"),
-            "duration": "1500 ms",
-            "workload": {"kind": "connections", "matrix": matrix},
-        }
-    )
-    outcome = simulate(scenario, tmp_path)
+    outcome = simulate(_scenario({"kind": "connections", "matrix": matrix}), tmp_path)
     summary = analyse(tmp_path, drawn=False)
     (transfers,) = summary.operations
     assert (transfers.kind, transfers.count) == ("transfer", 3)
@@ -91,15 +85,7 @@ def test_a_matrix_runs_to_its_end_and_says_how_long_each_transfer_took(tmp_path:
 
 
 def _matrix_run(tmp_path: Path, matrix: list[dict[str, Any]]) -> Summary:
-    scenario = Scenario.model_validate(
-        {
-            "name": "x",
-            "topology": load_topology("clos-4plane"),
-            "duration": "1500 ms",
-            "workload": {"kind": "connections", "matrix": matrix},
-        }
-    )
-    simulate(scenario, tmp_path)
+    simulate(_scenario({"kind": "connections", "matrix": matrix}), tmp_path)
     return analyse(tmp_path, drawn=False)
 
 
@@ -135,15 +121,7 @@ def test_a_rank_without_messages_computes_and_what_never_ends_is_drawn(
         "num_ranks 4\nrank 0 {\nsend 1b to 1\n}\nrank 1 {\nrecv 1b from -1 tag 5\n}\n"
         "rank 2 {\ncalc 0\n}\nrank 3 {\nr: recv 1b from -1\nc: calc 10\nc requires r\n}\n"
     )
-    scenario = Scenario.model_validate(
-        {
-            "name": "x",
-            "topology": load_topology("clos-4plane"),
-            "duration": "400 ms",
-            "workload": {"kind": "goal", "file": "x", "operations": read_goal(file)},
-        }
-    )
-    simulate(scenario, tmp_path)
+    simulate(_goal(file), tmp_path)
     counts = {each.kind: (each.count, each.planned) for each in analyse(tmp_path).operations}
     assert counts == {"send": (1, 1), "recv": (0, 2), "calc": (1, 2)}
     assert "<image" not in (tmp_path / "figures/operations.svg").read_text()
@@ -159,13 +137,5 @@ def test_a_run_in_which_nothing_is_sent_contradicts_nothing(tmp_path: Path) -> N
         "num_ranks 2\nrank 0 {\nc: calc 1000000000\ns: send 9b to 1\ns requires c\n}\n"
         "rank 1 {\nrecv 9b from 0\n}\n"
     )
-    scenario = Scenario.model_validate(
-        {
-            "name": "x",
-            "topology": load_topology("clos-4plane"),
-            "duration": "400 ms",
-            "workload": {"kind": "goal", "file": "x", "operations": read_goal(file)},
-        }
-    )
-    simulate(scenario, tmp_path)
+    simulate(_goal(file), tmp_path)
     assert analyse(tmp_path, drawn=False).reasons == (NOTHING_FINISHED,)

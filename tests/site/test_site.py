@@ -3,7 +3,6 @@
 import os
 import re
 import shutil
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +14,7 @@ import typer
 import testbed
 from testbed.cli import command_line
 from testbed.studies.labs.library import lab_directories
+from tests.commands import Completed, completed
 
 pytestmark = pytest.mark.programs
 
@@ -24,21 +24,17 @@ PROJECT = Path(__file__).parents[2]
 BUILD = "scripts/site/build.py"
 
 
-def _build(project: Path, site: Path) -> "subprocess.CompletedProcess[str]":
+def _build(project: Path, site: Path) -> Completed:
     """Build the site of a checkout; without network, as far as programs respect it."""
-    return subprocess.run(
+    return completed(
         [sys.executable, str(project / BUILD), str(site)],
         env={**os.environ, "NO_MKDOCS_2_WARNING": "1", "https_proxy": "http://192.0.2.1:9"},
         cwd=project,
-        capture_output=True,
-        text=True,
-        check=False,
     )
 
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The site, as it was built."""
     directory: Path = tmp_path_factory.mktemp("site")
     done = _build(PROJECT, directory)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -5,7 +5,6 @@ Each condition is brought about on the machine itself.
 
 import json
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -16,6 +15,7 @@ import pytest
 from testbed.model.errors import ExitStatus
 from testbed.model.run_files.layout import SUMMARY
 from testbed.model.summary import Summary
+from tests.commands import TESTBED, completed
 from tests.waiting import wait_until
 
 pytestmark = [
@@ -26,7 +26,6 @@ pytestmark = [
     ),
 ]
 
-TESTBED = Path(sys.executable).with_name("testbed")
 DILATION = 100_000
 SCENARIO = f"""\
 name: tiny
@@ -40,9 +39,7 @@ HOUR_S = 3600.0
 
 def do(*commands: str) -> str:
     """Run shell commands, which must succeed; returns what they print."""
-    done = subprocess.run(
-        ["bash", "-ec", "\n".join(commands)], capture_output=True, text=True, check=False
-    )
+    done = completed(["bash", "-ec", "\n".join(commands)])
     assert done.returncode == 0, done.stderr
     return done.stdout
 

@@ -1,11 +1,8 @@
 """What tshark shows of frames with tools/wireshark/mrc.lua, and what our decoder says of them."""
 
-import importlib.util
 import struct
-import subprocess
 from collections.abc import Iterable
 from pathlib import Path
-from types import ModuleType
 
 from testbed.model.fabric.addressing import LOCATOR_BLOCK, PLANE_SHIFT, Role
 from testbed.model.fabric.nodes import Node, Tier
@@ -14,7 +11,9 @@ from testbed.mrc.wire.control import EndpointRequest, EndpointResponse, Packet
 from testbed.mrc.wire.headers import BTH, METH, TSETH
 from testbed.mrc.wire.kinds import CC_STATE, COMMON, KIND_OF, WRITE
 from testbed.mrc.wire.packets import TrimmedWrite, Write
+from tests.commands import completed
 from tests.judging import skip_without
+from tests.modules import SCRIPTS, module_at
 from tests.mrc.test_vectors import said
 from tests.packet_reader import headers_behind
 
@@ -29,18 +28,8 @@ Values = dict[str, list[str]]
 """What a frame's fields show, by their filter names."""
 
 
-def script() -> ModuleType:
-    """The script that writes the tables of the dissector."""
-    path = PROJECT / "scripts" / "wireshark_fields.py"
-    spec = importlib.util.spec_from_file_location("wireshark_fields", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-SCRIPT = script()
+SCRIPT = module_at(SCRIPTS / "wireshark_fields.py")
+"""Writes the tables of the dissector."""
 DECLARED = sorted(
     {
         SCRIPT.filter_name(header, place.field)
@@ -70,11 +59,8 @@ def write_pcap(file: Path, frames: Iterable[bytes]) -> Path:
 
 
 def tshark(*arguments: str | Path, lua: Path | None = LUA) -> str:
-    """What tshark prints."""
     plugin = () if lua is None else ("-X", f"lua_script:{lua}")
-    done = subprocess.run(
-        ["tshark", *plugin, *arguments], capture_output=True, text=True, check=False
-    )
+    done = completed(["tshark", *plugin, *arguments])
     assert done.returncode == 0, done.stderr
     assert "Lua" not in done.stderr, done.stderr
     return done.stdout

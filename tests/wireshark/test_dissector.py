@@ -12,6 +12,7 @@ from testbed.mrc.constants import NackReason
 from testbed.mrc.wire.codec import encode
 from testbed.mrc.wire.control import Ack, Nack
 from testbed.mrc.wire.kinds import Opcode
+from tests.commands import completed
 from tests.mrc.harness import RKEY, VA, Flying, Network, PathModel, S, make_profile
 from tests.mrc.test_vectors import sealed
 from tests.mrc.vectors import V1S_OUTER, VECTORS, A, B
@@ -230,12 +231,8 @@ def test_make_wireshark_installs_it(tmp_path: Path) -> None:
     assert beside.read_text() == "-- somebody's\n"
     assert beside.with_name("mrc.lua").read_text() == LUA.read_text()
     file = write_pcap(tmp_path / "one.pcap", [ethernet(VECTORS["V4"])])
-    shown = subprocess.run(
-        ["tshark", "-r", file, "-T", "fields", "-e", "mrc.sack.cack"],
-        env=home,
-        check=True,
-        capture_output=True,
-        text=True,
+    shown = completed(
+        ["tshark", "-r", file, "-T", "fields", "-e", "mrc.sack.cack"], env=home, check=True
     )
     assert shown.stdout.split() == ["256"]
 

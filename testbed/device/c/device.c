@@ -1062,36 +1062,25 @@ struct ibv_qp *mrc0_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *init) 
 
 /* Keep what was set, for ibv_query_qp. */
 static void remember(struct ibv_qp_attr *kept, const struct ibv_qp_attr *attr, int mask) {
-    if (mask & IBV_QP_ACCESS_FLAGS)
-        kept->qp_access_flags = attr->qp_access_flags;
-    if (mask & IBV_QP_PKEY_INDEX)
-        kept->pkey_index = attr->pkey_index;
-    if (mask & IBV_QP_PORT)
-        kept->port_num = attr->port_num;
-    if (mask & IBV_QP_QKEY)
-        kept->qkey = attr->qkey;
-    if (mask & IBV_QP_AV)
-        kept->ah_attr = attr->ah_attr;
-    if (mask & IBV_QP_PATH_MTU)
-        kept->path_mtu = attr->path_mtu;
-    if (mask & IBV_QP_TIMEOUT)
-        kept->timeout = attr->timeout;
-    if (mask & IBV_QP_RETRY_CNT)
-        kept->retry_cnt = attr->retry_cnt;
-    if (mask & IBV_QP_RNR_RETRY)
-        kept->rnr_retry = attr->rnr_retry;
-    if (mask & IBV_QP_RQ_PSN)
-        kept->rq_psn = attr->rq_psn;
-    if (mask & IBV_QP_SQ_PSN)
-        kept->sq_psn = attr->sq_psn;
-    if (mask & IBV_QP_MAX_QP_RD_ATOMIC)
-        kept->max_rd_atomic = attr->max_rd_atomic;
-    if (mask & IBV_QP_MAX_DEST_RD_ATOMIC)
-        kept->max_dest_rd_atomic = attr->max_dest_rd_atomic;
-    if (mask & IBV_QP_MIN_RNR_TIMER)
-        kept->min_rnr_timer = attr->min_rnr_timer;
-    if (mask & IBV_QP_DEST_QPN)
-        kept->dest_qp_num = attr->dest_qp_num;
+#define KEEP(flag, field)    \
+    if (mask & IBV_QP_##flag) \
+        kept->field = attr->field;
+    KEEP(ACCESS_FLAGS, qp_access_flags)
+    KEEP(PKEY_INDEX, pkey_index)
+    KEEP(PORT, port_num)
+    KEEP(QKEY, qkey)
+    KEEP(AV, ah_attr)
+    KEEP(PATH_MTU, path_mtu)
+    KEEP(TIMEOUT, timeout)
+    KEEP(RETRY_CNT, retry_cnt)
+    KEEP(RNR_RETRY, rnr_retry)
+    KEEP(RQ_PSN, rq_psn)
+    KEEP(SQ_PSN, sq_psn)
+    KEEP(MAX_QP_RD_ATOMIC, max_rd_atomic)
+    KEEP(MAX_DEST_RD_ATOMIC, max_dest_rd_atomic)
+    KEEP(MIN_RNR_TIMER, min_rnr_timer)
+    KEEP(DEST_QPN, dest_qp_num)
+#undef KEEP
 }
 
 static int modify(struct ibv_qp *base, struct ibv_qp_attr *attr, int mask, uint32_t flags) {

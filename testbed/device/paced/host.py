@@ -211,11 +211,14 @@ class PacedHost:
 
     def deny(self, directions: frozenset[str]) -> None:
         """Avoid the EVs that cross these link directions."""
-        records = None if self.device is None else self.device.records
-        orders = self.traffic.operator if self.traffic is not None else records
-        if orders is not None:
-            orders.deny_crossing(directions, self._engine.now_ns)
-            self._wake_at(self._engine.now_ns)
+        if self.traffic is not None:
+            operator = self.traffic.operator
+        elif self.device is not None and self.device.records is not None:
+            operator = self.device.records.operator
+        else:
+            return
+        operator.deny_crossing(directions, self._engine.now_ns)
+        self._wake_at(self._engine.now_ns)
 
     def operate(self, command: Command, answer: Answer) -> None:
         """Carry out an operator's command; `answer` is called when it has taken effect."""

@@ -249,7 +249,7 @@ class BaseDevice(Closeable):
     def order_ev(self, core: QueuePair, ev: int, *, deny: bool, now_ns: int) -> None:
         """Deny an EV of a queue pair, or allow it again, as the operator does by hand."""
         records = self.records
-        if records is not None and records.order_ev(core, ev, deny=deny, now_ns=now_ns):
+        if records is not None and records.operator.order_ev(core, ev, deny=deny, now_ns=now_ns):
             return
         (core.deny_ev if deny else core.allow_ev)(ev, now_ns)
 
@@ -258,7 +258,7 @@ class BaseDevice(Closeable):
         (entry,) = ev_entries([new])
         core.replace_ev(ev, entry, now_ns)
         if self.records is not None:
-            self.records.replaced_ev(core, ev, new)
+            self.records.operator.replaced_ev(core, ev, new)
 
     # -----------------------------------------------------------------------------------------
 

@@ -115,6 +115,7 @@ class DeviceRecords(Closeable):
 
     Attributes:
         deadline_ns: when `work` has something to do even if nothing arrives.
+        operator: carries out commands on the queue pairs that have sent or received data.
         port_switched: is told when a command has disabled a port, or enabled it again.
         refused: how many packets the device did not accept, by reason; it sets it at its end.
     """
@@ -156,7 +157,7 @@ class DeviceRecords(Closeable):
         self._sample_ns = max(topology.propagation_rtt_ns // SAMPLES_PER_RTT, 1)
         self._next_sample_ns = 0
         self._operated = _Flows(topology, transport=transport or Mrc())
-        self._operator = operator or HostOperator(self._operated, host, self._tables)
+        self.operator = operator or HostOperator(self._operated, host, self._tables)
         self._shares_operator = operator is not None
         start = RunStart.model_validate_json((raw / START).read_text(encoding="utf-8"))
         self._t0_ns, self._planned = start.t0_ns, start.planned
@@ -177,10 +178,10 @@ class DeviceRecords(Closeable):
     @property
     def deadline_ns(self) -> int:
         """When `work` has something to do even if nothing arrives."""
-        return self._operator.deadline_ns
+        return self.operator.deadline_ns
 
     def close(self) -> None:
-        self._operator.forget(self._connections.keys())
+        self.operator.forget(self._connections.keys())
         self._write_outcome()
         self._commands.close()
         for caller in self._callers.values():
@@ -220,11 +221,7 @@ class DeviceRecords(Closeable):
             for request in requests or ():
                 self.carry_out(request, caller, now_ns)
         with suppress(ConnectionError):  # nobody waits for the answer any more
-            self._operator.work(now_ns)
-
-    def deny_crossing(self, directions: frozenset[str], now_ns: int) -> None:
-        """Have the Clustermapper deny the EVs whose paths cross one of these directions."""
-        self._operator.deny_crossing(directions, now_ns)
+            self.operator.work(now_ns)
 
     def carry_out(self, request: dict[str, Any], caller: Channel, now_ns: int) -> None:
         """Carry out a command; the answer goes to the caller when it has taken effect."""
@@ -252,23 +249,12 @@ class DeviceRecords(Closeable):
                 self.port_switched(command.plane, disabled, now_ns)
             answer(content)
 
-        self._operator.handle(command, now_ns, marked)
+        self.operator.handle(command, now_ns, marked)
 
     def switch_port(self, plane: int, *, disabled: bool, now_ns: int) -> None:
         """Disable a port, or enable it again, as the operator does by hand."""
-        self._operator.switch_port(plane, disabled=disabled, now_ns=now_ns)
+        self.operator.switch_port(plane, disabled=disabled, now_ns=now_ns)
         self._mark_port(plane, disabled=disabled)
-
-    def order_ev(self, core: QueuePair, ev: int, *, deny: bool, now_ns: int) -> bool:
-        """Deny an EV, or allow it again, as the operator does by hand.
-
-        Returns whether commands apply to the queue pair: it has sent or received data.
-        """
-        return self._operator.order_ev(core, ev, deny=deny, now_ns=now_ns)
-
-    def replaced_ev(self, core: QueuePair, ev: int, new: EvChoice) -> None:
-        """Note that an EV of a queue pair has taken another's place."""
-        self._operator.replaced_ev(core, ev, new)
 
     def _mark_port(self, plane: int, *, disabled: bool) -> None:
         """Mark a port as disabled, or not, whichever of the host's programs disabled it."""
@@ -281,7 +267,7 @@ class DeviceRecords(Closeable):
     def disabled_ports(self) -> list[int]:
         """The ports that commands to the host, or its programs, have disabled."""
         if self._shares_operator:
-            return sorted(self._operator.disabled)
+            return sorted(self.operator.disabled)
         files = self._raw.glob(f"{self._host.name}.*{DISABLED_SUFFIX}")
         return [int(file.stem.rpartition(".")[2]) for file in files]
 
@@ -336,7 +322,7 @@ class DeviceRecords(Closeable):
             for event in records.record_packets(of_core):
                 records.record_rare(event)
                 if isinstance(event, EvChanged) and records.sends is not None:
-                    self._operator.record_event(records.sends, event)
+                    self.operator.record_event(records.sends, event)
         if now_ns >= self._next_sample_ns:
             self._next_sample_ns = now_ns + self._sample_ns
             self._forget_all_but({core for core, _ in events})
@@ -350,7 +336,7 @@ class DeviceRecords(Closeable):
         """Forget the queue pairs that a program has destroyed."""
         ended = self._connections.keys() - cores
         if ended:
-            self._operator.forget(ended)
+            self.operator.forget(ended)
         self._ended.extend(self._connections.pop(core) for core in ended)
 
     def _connect(self, core: QueuePair) -> _Connection:
@@ -409,10 +395,10 @@ class DeviceRecords(Closeable):
     def _operate(self, connection: _Connection, flow: tuple[str, str, int], now_ns: int) -> None:
         """Have commands apply to a queue pair that sends or receives a flow."""
         if not self._operated.flows:
-            self._operator.begin(self._t0_ns, self.disabled_ports())
+            self.operator.begin(self._t0_ns, self.disabled_ports())
         self._operated = replace(self._operated, flows=(*self._operated.flows, flow))
-        self._operator.use_flows_of(self._operated)
-        self._operator.add(connection.qp, connection.plan, now_ns)
+        self.operator.use_flows_of(self._operated)
+        self.operator.add(connection.qp, connection.plan, now_ns)
         connection.is_operated = True
 
     def _receive(self, connection: _Connection, now_ns: int) -> None:

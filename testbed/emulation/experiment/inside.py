@@ -611,7 +611,6 @@ def _write_run(
         links={} if model is None else dict(model.all_counts()),
         link_model_missing=missing and MissingPart(what=missing.what, remedy=missing.remedy),
         captures={link: {"lost_frames": lost} for link, lost in lost_frames.items()},
-        fabric_timings_s=run.fabric.timings_s,
         datapath=run.switch.datapath if run.switch is not None else None,
     )
     write_file(run.directory / RUN, record.to_json())

@@ -8,7 +8,7 @@ import socket
 import struct
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Self
 
@@ -147,7 +147,6 @@ class Fabric(Closeable):
         link_model: the model of every port and wire in the kernel; None if this machine cannot run
             it, and links only have their rate and drop the tail of a full queue.
         link_model_missing: the reason for that.
-        timings_s: how long each phase of building took, in seconds.
     """
 
     def __init__(self, topology: Topology, wires: Collection[str] = (), *, seed: int = 1) -> None:
@@ -164,7 +163,6 @@ class Fabric(Closeable):
         """
         self.layout = Layout.of(topology, wires)
         self.namespaces = NodeNamespaces()
-        self.timings_s: dict[str, float] = {}
         self.net: FabricNet
         self.link_model: LinkModel | None = None
         self.link_model_missing: MachineError | None = None
@@ -181,22 +179,16 @@ class Fabric(Closeable):
             NetlinkError: the kernel refused a request.
             RunFailedError: a port did not come up.
         """
-        with self._phase("nodes"):
-            self.net = FabricNet(self.topology, self.namespaces)
-        with self._phase("links"), Netlink("sandbox") as root:
+        self.net = FabricNet(self.topology, self.namespaces)
+        with Netlink("sandbox") as root:
             self._make_links(root)
-        with self._phase("offloads and CPUs"):
-            self._tune()
-        with self._phase("queues"):
-            self._shape()
-        with self._phase("up"):
-            self._set_up()
-        with self._phase("routes"):
-            for node in self.topology.nodes.values():
-                tables = routes.expected(self.layout, node)
-                self._netlink(node).send(routes.install(tables, self.layout.device_name))
-        with self._phase("carrier"):
-            wait_until_up(self.layout, self.namespaces)
+        self._tune()
+        self._shape()
+        self._set_up()
+        for node in self.topology.nodes.values():
+            tables = routes.expected(self.layout, node)
+            self._netlink(node).send(routes.install(tables, self.layout.device_name))
+        wait_until_up(self.layout, self.namespaces)
         namespaces.TOPOLOGY_FILE.write_text(self.topology.model_dump_json(), encoding="utf-8")
         return self
 
@@ -211,8 +203,7 @@ class Fabric(Closeable):
         Raises:
             RunFailedError: something differs; names every difference.
         """
-        with self._phase("verify"):
-            verify(self.layout, self.namespaces)
+        verify(self.layout, self.namespaces)
 
     def sweep(self) -> None:
         """Have every link direction and every uN route carry a packet. Needs an idle fabric.
@@ -220,19 +211,12 @@ class Fabric(Closeable):
         Raises:
             RunFailedError: a link direction or a route did not; names it.
         """
-        with self._phase("sweep"):
-            sweep(self.layout, self.namespaces)
+        sweep(self.layout, self.namespaces)
 
     def counters(self) -> LinkCounters:
         return LinkCounters(self.layout, self.namespaces)
 
     # --- building -----------------------------------------------------------------------------
-
-    @contextmanager
-    def _phase(self, name: str) -> Iterator[None]:
-        start = time.perf_counter()
-        yield
-        self.timings_s[name] = time.perf_counter() - start
 
     def _netlink(self, node: Node) -> Netlink:
         return self.namespaces[node.name].netlink

@@ -159,7 +159,7 @@ class _Message:
         self.due_ns = due_ns
         self.immediate = immediate
         self.is_begun = False
-        self.outstanding = _pieces(size)
+        self.outstanding = ceil(size / PIECE) if size else inf
 
 
 class Operations(Program):
@@ -407,10 +407,6 @@ class _Receipts:
             return True
         self._posted[source, tag].append((next(self._order), number, now_ns))
         return False
-
-
-def _pieces(size: int) -> float:
-    return ceil(size / PIECE) if size else inf
 
 
 class _Turns:

@@ -1,7 +1,6 @@
 """The content of `run.json`: the outcome of a run, beside its tables."""
 
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -238,7 +237,6 @@ class RunRecord(BaseModel):
         links: counters of each direction; empty without link model.
         link_model_missing: why there was no link model.
         captures: for each captured link, how many frames the capture lost.
-        fabric_timings_s: how long each phase of building the fabric took.
         datapath: Open vSwitch's, if it ran.
     """
 
@@ -256,7 +254,6 @@ class RunRecord(BaseModel):
     links: dict[str, LinkCounts] = {}
     link_model_missing: MissingPart | None = None
     captures: dict[str, dict[str, int]] = {}
-    fabric_timings_s: Mapping[str, float] = {}
     datapath: str | None = None
 
     def to_json(self) -> str:

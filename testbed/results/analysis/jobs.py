@@ -4,7 +4,7 @@ The run of a job alone is a run directory of its own, `alone/<job>` in the run's
 scenario with this job only, so the same faults strike it.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
@@ -100,7 +100,7 @@ def _faults(data: RunData, job: Job) -> Iterator[JobFault]:
             metrics = SimpleNamespace(
                 before=_median_s(rows.filter(pl.col("end") <= during.start)),
                 during=_median_s(struck),
-                during_max=max(_lasted_s(struck), default=None),
+                during_max=max((struck["end"] - struck["start"]).to_list(), default=None),
                 after=_median_s(after),
             )
             yield JobFault.measured(
@@ -111,10 +111,6 @@ def _faults(data: RunData, job: Job) -> Iterator[JobFault]:
                 target=fault.target,
                 operation=kind.removeprefix(job.label("")),
             )
-
-
-def _lasted_s(operations: pl.DataFrame) -> Sequence[float]:
-    return (operations["end"] - operations["start"]).to_list()
 
 
 def _median_s(operations: pl.DataFrame) -> float | None:

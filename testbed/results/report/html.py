@@ -1,4 +1,4 @@
-"""What the HTML reports share: templates, pictures, and tables of metrics."""
+"""What the reports share: templates, pictures, and tables of metrics."""
 
 import base64
 import re
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined, Template
+from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined, Template
 
 from testbed.model.summary import Metric, MetricGroup
 from testbed.model.summary.metric import Quantity, View
@@ -18,11 +18,15 @@ if TYPE_CHECKING:
 DASH = "\N{EN DASH}"
 
 
-def template(name: str, **filters: Any) -> Template:
-    """A template of this package; what it shows is escaped, and a missing value is an error."""
+def template(name: str, *packages: str, escaped: bool = True, **filters: Any) -> Template:
+    """A template of these packages or of this one, in which a missing value is an error.
+
+    What HTML shows is escaped; Markdown has signs of its own.
+    """
+    places = *packages, "testbed.results.report"
     environment = Environment(
-        loader=PackageLoader("testbed.results.report"),
-        autoescape=True,
+        loader=ChoiceLoader([PackageLoader(package) for package in places]),
+        autoescape=escaped,  # noqa: S701 - not of Markdown
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,

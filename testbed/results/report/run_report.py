@@ -71,7 +71,8 @@ def _facts(
     facts: Mapping[str, Any], t0_ns: int, moment: Callable[[float], str], places: Sequence[str]
 ) -> Iterator[str]:
     for key, value in facts.items():
-        if key in _COUNTS and key != "passed" and not any(_numbers(value)):
+        counts = value if isinstance(value, list) else [value]
+        if key in _COUNTS and key != "passed" and not any(counts):
             continue
         if key == "read_back":
             yield f"the link model: {', '.join(in_words(value)) or 'no fault'}"
@@ -112,10 +113,6 @@ def _several(value: object, yes: str = "yes", no: str = "no") -> str:
     if isinstance(value, bool):
         return yes if value else no
     return number(value) if isinstance(value, int) else str(value)
-
-
-def _numbers(value: object) -> Sequence[object]:
-    return value if isinstance(value, list) else [value]
 
 
 def _words(key: str) -> str:
@@ -159,7 +156,7 @@ def render(data: RunData, summary: Summary, drawings: Sequence[Drawing]) -> str:
         percent=show_share,
         figure=_figure,
         proof=partial(proof_lines, t0_ns=data.run.t0_ns, moment=moment),
-        plain_reason=_plain_reason,
+        plain_reason=lambda reason: _REASONS.get(reason, reason),
         sentence=lambda text: text[:1].upper() + text[1:],
         pretty=lambda value: json.dumps(value, indent=2, ensure_ascii=False),
     )
@@ -251,10 +248,6 @@ _REASONS = {
     "allowed without probes": "no longer denied",
 }
 """Reasons of EV events, in words."""
-
-
-def _plain_reason(reason: str) -> str:
-    return _REASONS.get(reason, reason)
 
 
 def _headline(summary: Summary) -> str:

@@ -14,7 +14,6 @@ import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
 from testbed.device import client
@@ -32,9 +31,11 @@ from testbed.model.fabric.addressing import management_address
 from testbed.model.fabric.nodes import Node
 from testbed.model.fabric.topology import PAYLOAD_MTU
 from testbed.model.files.topologies import load_topology
+from testbed.model.units import NS_PER_S
 from testbed.mrc.verbs import Destination
 from testbed.sandbox.namespaces import enter_netns
 from testbed.sandbox.processes import spawn
+from testbed.sandbox.system_calls import cpu_ns
 from testbed.studies.bench.measure import (
     Measurement,
     Setting,
@@ -61,8 +62,6 @@ _LISTENS_S: Final = 2.0
 """perftest's client does not wait for its server."""
 
 _ENDS_S: Final = 300.0
-_TICKS: Final = 100
-"""USER_HZ, the unit of times in /proc/<pid>/stat (proc(5))."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +186,7 @@ class _Path:
         return _Used(self._nics_s() - nics, _children_s() - programs, figure)
 
     def _nics_s(self) -> float:
-        return sum(_cpu_s(self.nics[host]) for host in (self.src, self.dst))
+        return sum(cpu_ns(self.nics[host]) for host in (self.src, self.dst)) / NS_PER_S
 
 
 def _drive(host: Node, peer: socket.socket, writes: int) -> None:
@@ -227,9 +226,3 @@ def _children_s() -> float:
     """CPU seconds of the processes that have ended."""
     usage = resource.getrusage(resource.RUSAGE_CHILDREN)
     return usage.ru_utime + usage.ru_stime
-
-
-def _cpu_s(pid: int) -> float:
-    """CPU seconds of a process so far."""
-    fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / _TICKS

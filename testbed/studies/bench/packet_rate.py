@@ -8,7 +8,6 @@ kernel for both, and of the transport for the queue pair.
 import shutil
 import subprocess
 import tempfile
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -39,6 +38,7 @@ from testbed.model.units import NS_PER_S
 from testbed.model.workload import WriteBw
 from testbed.mrc.constants import DscpClasses
 from testbed.sandbox import namespaces
+from testbed.sandbox.system_calls import cpu_ns
 from testbed.studies.bench.links import detach, two_host_topology
 from testbed.studies.bench.measure import (
     Measurement,
@@ -180,8 +180,8 @@ def _measure_c(program: Path, topology: Topology) -> Rate:
     ):
         assert sender.stdout is not None  # a pipe, as requested  # noqa: S101
         output = sender.stdout.read().split()
-        sender_ns = _cpu_ns(sender.pid)  # it has closed its output, and waits to be reaped
-        receiver_ns = _cpu_ns(receiver.pid)
+        sender_ns = cpu_ns(sender.pid)  # it has closed its output, and waits to be reaped
+        receiver_ns = cpu_ns(receiver.pid)
         receiver.kill()
     if not output:
         raise RunFailedError("the C program ended early: see the messages above")
@@ -217,23 +217,15 @@ def _measure_qp(scenario: Scenario, parent: Path) -> Rate:
         for host, plan in plan_endpoints(scenario, raw).items()
     }
     receive_from_all(endpoints, "ready", REPLY_TIMEOUT_S)
-    begun_ns = {host: _cpu_ns(endpoint.pid) for host, endpoint in endpoints.items()}
+    begun_ns = {host: cpu_ns(endpoint.pid) for host, endpoint in endpoints.items()}
     begin = now_ns()
     for endpoint in endpoints.values():
         endpoint.send({"start_ns": begin})
         endpoint.send({"stop_ns": begin + round(SECONDS * NS_PER_S)})
     receive_from_all(endpoints, "drained", SECONDS + REPLY_TIMEOUT_S)
     seconds = (now_ns() - begin) / NS_PER_S
-    cpu_ns = {host: _cpu_ns(endpoint.pid) - begun_ns[host] for host, endpoint in endpoints.items()}
+    used_ns = {host: cpu_ns(endpoint.pid) - begun_ns[host] for host, endpoint in endpoints.items()}
     reports = finish(endpoints, REPLY_TIMEOUT_S)
     src, dst = (host.name for host in scenario.topology.hosts)
     packets = reports[dst]["received"][0]["bytes_verified"] / PAYLOAD_MTU
-    return Rate(packets / seconds, cpu_ns[src] / packets, cpu_ns[dst] / packets)
-
-
-def _cpu_ns(pid: int) -> int:
-    """CPU time of a process so far, in ns. Taken also after its start, which no packet is to count.
-
-    Its CPU clock is number ~pid << 3 | 2 (clock_getcpuclockid(3), which Python does not offer).
-    """
-    return time.clock_gettime_ns(~pid << 3 | 2)
+    return Rate(packets / seconds, used_ns[src] / packets, used_ns[dst] / packets)

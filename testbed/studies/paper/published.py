@@ -15,7 +15,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
 from pydantic import BaseModel, ConfigDict
 
 from testbed.model.errors import InputError
@@ -23,6 +22,7 @@ from testbed.model.flows import LINKS_ACROSS, LINKS_WITHIN, flows_of, links_cros
 from testbed.model.summary import State
 from testbed.model.summary.unit import MaybeNever
 from testbed.model.transport import Mrc
+from testbed.results.report.html import template
 from testbed.runs.job import FORMS, STATES, Form
 from testbed.studies.paper.checks import Check
 from testbed.studies.paper.figure import PaperFigure
@@ -342,22 +342,18 @@ def as_document(rows: Sequence[Row], pictures: str, drawn: Collection[str]) -> s
             names of `picture_name`.
         drawn: the names of the drawings that are there.
     """
-    environment = Environment(
-        loader=PackageLoader("testbed.studies.paper"),
-        autoescape=False,  # noqa: S701 - Markdown
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
+    page = template(
+        "rows.md.j2",
+        "testbed.studies.paper",
+        escaped=False,
+        anchor=_anchor,
+        evs=_evs,
+        cell=lambda text: text.replace("|", "/"),
+        picture=picture_name,
+        seeds=_seeds,
     )
-    environment.filters |= {
-        "anchor": _anchor,
-        "evs": _evs,
-        "cell": lambda text: text.replace("|", "/"),
-        "picture": picture_name,
-        "seeds": _seeds,
-    }
     kept = [outcome for row in rows for outcome in row.existing]
-    document = environment.get_template("rows.md.j2").render(
+    document = page.render(
         rows=rows,
         pictures=pictures,
         drawn=drawn,

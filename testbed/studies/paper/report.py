@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar, get_args
 
-from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
-
+from testbed.results.report.html import template
 from testbed.runs.job import FORMS, Form
 from testbed.studies.paper.figure import PaperFigure
 from testbed.studies.paper.outcome import (
@@ -141,18 +140,10 @@ def counts_of(rows: Sequence[ReportRow[OutcomeT_co]]) -> dict[Answer, int]:
 
 def render(rows: Sequence[ReportRow[FigureOutcome]]) -> str:
     """The report as HTML."""
-    loaders = [PackageLoader(name) for name in ("testbed.studies.paper", "testbed.results.report")]
-    environment = Environment(
-        loader=ChoiceLoader(loaders),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters |= {"inlined": _inlined}
+    page = template("paper.html.j2", "testbed.studies.paper", inlined=_inlined)
     counts, own = (counts_of(some) for some in apart(rows))
     runs = [run for row in rows for outcome in row.existing for run in outcome.runs]
-    return environment.get_template("paper.html.j2").render(
+    return page.render(
         rows=rows,
         forms=FORMS,
         counts=counts,

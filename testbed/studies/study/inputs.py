@@ -79,7 +79,6 @@ def _files(first: Path, *, portable: bool) -> list[Path]:
 
 
 def _named_by(file: Path, *, portable: bool) -> Iterator[Path]:
-    """The files that a file names."""
     if file.suffix == ".py":
         yield from files_of(file)
     if file.suffix not in _YAML:

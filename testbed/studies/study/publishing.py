@@ -12,11 +12,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
-
 from testbed.installation import describe_version
 from testbed.model.run_files.layout import JUNIT, MANIFEST, SUMMARY
 from testbed.results.report.comparison_report import as_data
+from testbed.results.report.html import template
 from testbed.results.run_directory import RunDirectory
 from testbed.results.whole_file import whole_file, writing
 from testbed.runs.store import machine_of
@@ -117,7 +116,14 @@ def publish(
         ],
     }
     place.write(RESULTS, json.dumps(results, indent=1) + "\n")
-    readme = _readme(
+    form = template(
+        f"{README}.j2",
+        "testbed.studies.study",
+        escaped=False,  # Markdown, whose signs `in_markdown` escapes
+        markdown=in_markdown,
+        table=as_markdown,
+    )
+    readme = form.render(
         content=content,
         tables=tables,
         pictures=pictures,
@@ -128,7 +134,7 @@ def publish(
         allowing=allowing,
         version=describe_version(),
     )
-    place.write(README, readme)
+    place.write(README, f"{readme}\n")
 
 
 def _latex(tables: Sequence[Table], pictures: Sequence["Picture"], source: str) -> str:
@@ -146,19 +152,6 @@ def _latex(tables: Sequence[Table], pictures: Sequence["Picture"], source: str) 
             f"  \\caption{{{caption}}}\n  \\label{{fig:{picture.stem}}}\n\\end{{figure}}"
         )
     return "\n".join(parts) + "\n"
-
-
-def _readme(**values: Any) -> str:
-    environment = Environment(
-        loader=PackageLoader("testbed.studies.study"),
-        autoescape=False,  # noqa: S701 - Markdown, whose signs `in_markdown` escapes
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )
-    environment.filters |= {"markdown": in_markdown, "table": as_markdown}
-    return environment.get_template(f"{README}.j2").render(**values)
 
 
 # --------------------------------------------------------------------------------------------------

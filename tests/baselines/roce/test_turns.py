@@ -19,7 +19,6 @@ class Watched(Network):
 
     @property
     def turns(self) -> int:
-        """How many turns there were."""
         return self._turns.given
 
     def _transmit(self, number: int) -> None:

@@ -25,6 +25,7 @@ from testbed.emulation.experiment.programs import MASTER_PORT
 from testbed.model.errors import InputError, MachineError
 from testbed.model.fabric.topology import Topology
 from testbed.sandbox.system_calls import children_of
+from tests.commands import completed
 from tests.judging import skip_without
 from tests.waiting import WATCHDOG_S, wait_until
 
@@ -77,14 +78,10 @@ def run(
     results: Path, *arguments: str, program: list[str], status: tuple[int, ...] = DECIDED
 ) -> tuple[Any, Path, str]:
     """Make a run; returns its summary, its directory and what was printed."""
-    done = subprocess.run(
+    done = completed(
         [*command("--results", str(results), *arguments), *(["--", *program] if program else [])],
         cwd=results,
         env=environment(),
-        capture_output=True,
-        text=True,
-        timeout=WATCHDOG_S,
-        check=False,
     )
     assert done.returncode in status, done.stderr + done.stdout
     (directory,) = (file.parent for file in results.glob("*/2*/summary.json"))
@@ -402,7 +399,7 @@ def test_a_user_without_any_right_can_do_it(open_place: Path) -> None:
     """Nobody, without capabilities, and without the right to get some."""
     place = str(open_place)
     shutil.chown(place, "nobody")
-    done = subprocess.run(
+    done = completed(
         [
             "setpriv",
             *("--reuid=nobody", "--regid=nogroup", "--clear-groups", "--no-new-privs"),
@@ -412,10 +409,6 @@ def test_a_user_without_any_right_can_do_it(open_place: Path) -> None:
         ],
         cwd=place,
         env=environment() | {"HOME": place, "TMPDIR": place},
-        capture_output=True,
-        text=True,
-        timeout=WATCHDOG_S,
-        check=False,
     )
     assert done.returncode in DECIDED, done.stderr
     assert "h0: as it was sent" in done.stderr

@@ -172,11 +172,6 @@ _NODE = re.compile(r"h\d+|p\d+_t[01]_\d+")
 """A name that a node of some fabric has."""
 
 
-def _alone(_: Fabric) -> AbstractContextManager[object]:
-    """Nothing runs beside the prompt."""
-    return nullcontext()
-
-
 class _Failures(logging.Handler):
     """Notes that a command has printed an error: most of Mininet's tell of it in no other way."""
 
@@ -490,7 +485,7 @@ def run_shell(
     pcaps: Mapping[Link, Path],
     realtime_offset_ns: int,
     report: Callable[[str], None],
-    beside: Beside = _alone,
+    beside: Beside = lambda _: nullcontext(),
     further: Commands = MappingProxyType({}),
 ) -> int:
     """Build a fabric, give the user its prompt, and return the exit status.
