@@ -8,9 +8,9 @@ starts from those of uet-htsim, the public simulator of Ultra Ethernet, whose NS
 - ECN, delay at target or above: multiplicative decrease, at most once per base RTT;
 - ECN, delay below target: no change, the spray reacts;
 - quick adapt: after a trim, a timeout or an extreme delay, and if little was acknowledged in the
-  last RTT, the window becomes what was acknowledged; packets that were in flight then neither shrink it
-  further nor start another quick adapt (where uet-htsim looks at ECN, here a delay above target
-  counts as congestion too).
+  last RTT, the window becomes what was acknowledged; packets that were in flight then neither
+  shrink it further nor start another quick adapt (where uet-htsim looks at ECN, here a delay above
+  target counts as congestion too).
 
 MRC switches do not mark on the last hop (MRC paper, section 2), so an incast never causes ECN
 marks: delay alone must bound its queue and share it fairly. Therefore these rules are ours, the
