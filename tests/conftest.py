@@ -85,7 +85,7 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
 
     For `-n auto` one more, because many tests wait. Each has to collect all tests first.
     """
-    return simulations_at_once() + (config.option.numprocesses == "auto")
+    return simulations_at_once() + int(config.option.numprocesses == "auto")
 
 
 def pytest_report_header() -> str:
