@@ -145,8 +145,9 @@ def _sequence(
     again = packets.filter("retransmitted")
     lines = (lost, "next_t", style.VERMILLION), (resent, "placed_t", style.PURPLE)
     for shown, until, colour in lines:
-        later = shown.filter(pl.col(until) > pl.col("t")).select("seq", "t", until).to_numpy()
-        axes.hlines(*later.T, colors=colour, linewidth=0.5, alpha=faint)
+        later = shown.filter(pl.col(until) > pl.col("t")).select("seq", "t", until)
+        seqs, begins, ends = later.to_numpy().T
+        axes.hlines(seqs, begins, ends, colors=colour, linewidth=0.5, alpha=faint)
     dots(lost, "t", "x", ms=4, mew=1.1, color=style.VERMILLION, zorder=4)
     dots(again, "t", "^", ms=3.6, color=style.PURPLE, mec="white", mew=0.3, zorder=4)
     dots(again, "placed_t", ".", ms=3, color=style.BLUE, zorder=4)
