@@ -7,10 +7,16 @@ from pathlib import Path
 from typing import Any
 
 import matplotlib as mpl
+import numpy as np
 import pytest
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
+from matplotlib.lines import Line2D
 
 import testbed
-from testbed.results.report.figures.style import new_figure, style, write
+from testbed.results.report.figures.style import new_figure, rtt_axis, style, write
 from tests.commands import completed
 
 PACKAGE = Path(testbed.__file__).parent
@@ -51,6 +57,38 @@ def test_settings_of_the_user_change_nothing(tmp_path: Path, suffix: str, settin
         else:
             mpl.rcParams.update(settings)
         assert _drawn(tmp_path / f"set{suffix}") == usual
+
+
+def _places(figure: Figure) -> list[tuple[float, float, float, float]]:
+    """Where the panels of a figure are, with everything around them that needs room."""
+    with style():
+        grid = figure.subplots(2, 2, width_ratios=[1.7, 1], height_ratios=[3, 1])
+        grid[0, 0].set_title("a title above an axis")
+        rtt_axis(grid[0, 0], 0, 0.1, "base RTTs")
+        grid[0, 1].set_ylabel("a label of\ntwo lines")
+        grid[1, 0].set_yticks([0, 1], ["p0/t1_0", "▶ p0/t1_1"])
+        grid[1, 1].set_xlabel("time (s)")
+        figure.suptitle("simulated run")
+        figure.legend(handles=[Line2D([], [], label="a line")], loc="outside lower center")
+        FigureCanvasAgg(figure).draw()  # type: ignore[no-untyped-call]
+    return [axes.get_position().bounds for axes in figure.axes]
+
+
+def test_labels_are_measured_once_and_panels_are_where_matplotlib_puts_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    layout = ConstrainedLayoutEngine(h_pad=0.06, w_pad=0.05)
+    theirs = _places(Figure(figsize=(7.6, 4.0), layout=layout))
+    measured = list[Axes]()
+    measure = Axes.get_tightbbox
+
+    def counted(axes: Axes, *args: Any, **options: Any) -> Any:
+        measured.append(axes)
+        return measure(axes, *args, **options)
+
+    monkeypatch.setattr(Axes, "get_tightbbox", counted)
+    assert np.allclose(_places(new_figure(4.0)), theirs, atol=0.002)
+    assert len(measured) == 4
 
 
 DRAW = """
