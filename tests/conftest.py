@@ -28,7 +28,7 @@ from tests.judging import (  # noqa: F401 - hooks
     pytest_unconfigure,
 )
 
-COMPUTING = {"e2e", "experiment", "labs", "paper", "sim"}
+COMPUTING = {"device", "e2e", "experiment", "labs", "paper", "sim"}
 """Directories with the files that compute most. They come before the others, so that processes have
 done about as much when tests begin to run alone."""
 
