@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from testbed.device.client import open_device
-from testbed.mrc.verbs import Destination
+from testbed.mrc.verbs import Destination, QpAttributes
 from tests.device.verbs import End, content, fill
 
 RANK = int(os.environ["RANK"])
@@ -129,7 +129,8 @@ def drop() -> None:
     device, memory = open_device(), bytearray(SIZE)
     device.library.take_event(device._channel)  # which another thread has taken: it waits for none
     cq = device.create_cq()
-    qp = device.create_qp(cq)
+    soon = QpAttributes(linear_retries=1, exponential_retries=0)
+    qp = device.create_qp(cq, attributes=soon)
     region = device.reg_mr(memory)
     with met() as peer:
         own = [device.address.hex(), qp.local.qpn, qp.local.psn, region.va, region.rkey]
