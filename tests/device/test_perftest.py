@@ -137,10 +137,13 @@ def test_both_ends_are_clean_under_valgrind(tmp_path: Path) -> None:
         "{\n   handshake\n   Memcheck:Param\n   write(buf)\n   fun:write\n   obj:*/ib_write_bw\n}\n"
     )
     program = f"valgrind --quiet --error-exitcode=99 --suppressions={own} ib_write_bw"
-    text = run(
-        f"h1 {program} -d mrc0 -n 20 > /dev/null &",
-        "h0 sleep 15",
-        f"h0 {program} -d mrc0 -n 20 h1; echo status $?",
-        "h1 wait %1; echo status $?",
-    )
+    for _ in range(3):  # beside other programs perftest may find the CPU's clock too uneven
+        text = run(
+            f"h1 {program} -d mrc0 -n 20 > /dev/null &",
+            "h0 sleep 15",
+            f"h0 {program} -d mrc0 -n 20 h1; echo status $?",
+            "h1 wait %1; echo status $?",
+        )
+        if "Correlation coefficient" not in text:
+            break
     assert text.count("status 0") == 2, text

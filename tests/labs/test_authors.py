@@ -139,7 +139,7 @@ def test_more_and_less_are_said_of_numbers_only(tmp_path: Path) -> None:
 @pytest.mark.simulated
 def test_a_number_that_is_right_for_all_students_is_found(tmp_path: Path) -> None:
     """Who knows it would need no look at a run."""
-    lab = _short_lab(tmp_path)
+    lab = new_lab("11-mine", tmp_path)
     _replaced(lab / "lab.yaml", "unit: packets, within: 0}", "unit: packets, within: 20}")
     (finding,) = _findings(lab, tmp_path / "wide", students=4)
     assert finding.startswith("lab.yaml: lost: ")
