@@ -12,7 +12,6 @@ import math
 import os
 import platform
 import stat
-import tempfile
 from collections import Counter, defaultdict
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -30,6 +29,7 @@ from testbed.model.flows import LINKS_ACROSS, LINKS_WITHIN, fair_shares_bps
 from testbed.model.scenario import Scenario
 from testbed.model.units import NS_PER_S, show_duration, show_share
 from testbed.results.analysis.trust.lateness import LAG_P99_DEGRADED_RTT, LAG_P99_INVALID_RTT
+from testbed.results.scratch import temporary_directory
 from testbed.results.whole_file import write_file
 from testbed.rights import acting_for, caller
 
@@ -240,8 +240,8 @@ def _user_cache() -> Path | None:
 def _temporary_cache() -> Path | None:
     """This user's own directory; None where another user has taken its name, or there is none."""
     try:
-        temporary = Path(tempfile.gettempdir())
-    except FileNotFoundError:  # none can be written to
+        temporary = temporary_directory()
+    except MachineError:
         return None
     if not hasattr(os, "geteuid"):  # on Windows this directory is the user's alone
         return temporary / "mrc-testbed"

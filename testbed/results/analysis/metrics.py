@@ -371,10 +371,11 @@ def fault_effects(
     effects = (data.seconds(other.effective_ns) for other in data.faults)
     later = during.start + AVERAGED_RTTS * data.base_rtt_s
     until = min([t for t in effects if t is not None and t > later] + [during.run_end])
-    met = [(flow, flow.busy_at(during.start)) for flow in tables]
-    of_each = [(flow, during.until(busy[1])) for flow, busy in met if busy is not None]
     return [
-        FaultMetrics(data, flow, fault, time, min(until, time.run_end)) for flow, time in of_each
+        FaultMetrics(data, flow, fault, time, min(until, time.run_end))
+        for flow in tables
+        if (busy := flow.busy_at(during.start)) is not None
+        for time in [during.until(busy[1])]
     ]
 
 
