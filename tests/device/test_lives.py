@@ -74,8 +74,8 @@ def test_when_the_device_is_closed_the_nic_has_forgotten_the_program(
 
     def slowly(program: Program) -> None:
         time.sleep(0.1)
+        order.append("forgotten")  # Before: the library returns as soon as it is done.
         close(program)
-        order.append("forgotten")
 
     end = End(files / IBVERBS)
     monkeypatch.setattr(Program, "close", slowly)
