@@ -1,4 +1,4 @@
-"""`testbed ev` and `testbed port`: what an operator does with EVs and ports, and runs of EV modes."""
+"""`testbed ev` and `testbed port`: what an operator does with EVs and ports; runs of EV modes."""
 
 import json
 import sys

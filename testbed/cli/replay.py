@@ -212,7 +212,7 @@ def _serve(run: Path, packets: str | None, port: str, *, allow_code: bool) -> No
     from testbed.control_api import OVER
     from testbed.live.forks import Forks
     from testbed.live.serving import at_once, serving, wait
-    from testbed.results.scratch import scratch
+    from testbed.results.whole_file import scratch
     from testbed.rights import acting_for
 
     with acting_for(run), scratch("testbed-replay-") as directory, suppress(KeyboardInterrupt):

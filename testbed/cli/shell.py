@@ -159,7 +159,7 @@ def _run_script(
 def _unwatched(fabric: "Topology") -> "Iterator[tuple[Beside, Commands]]":
     """Faults by hand from another terminal."""
     from testbed.emulation.controller.process import faults_by_hand
-    from testbed.results.scratch import scratch
+    from testbed.results.whole_file import scratch
 
     with scratch("testbed-shell-") as control:
         if sys.stdin.isatty():

@@ -14,10 +14,10 @@ from testbed.model.run_files.run import FlowRecord
 from testbed.model.scenario import Scenario
 from testbed.model.summary import Time
 from testbed.model.workload import members
+from testbed.results.analysis.attainable import AttainableRate
 from testbed.results.analysis.delivery import FlowDelivery, InOrder
 from testbed.results.analysis.ev_states import Span
 from testbed.results.analysis.fault_metrics import FlowTables
-from testbed.results.capacity.attainable import AttainableRate
 from testbed.results.records import ARRIVALS, Table
 from testbed.runs.result import Result
 from testbed.studies.paper.planning import plan_variant

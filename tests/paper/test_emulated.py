@@ -7,7 +7,7 @@ from typing import cast
 import pytest
 
 from testbed.emulation.experiment.capacity import Capacity
-from testbed.results.analysis.trust.verdict import NOT_DELIVERED, NOTHING_FINISHED
+from testbed.results.analysis.verdict import NOT_DELIVERED, NOTHING_FINISHED
 from testbed.results.report.figures.style import style
 from testbed.runs.job import Form
 from testbed.runs.many import REPEAT_S, estimate_s

@@ -17,7 +17,7 @@ from testbed.model.files.scenarios import load_scenario
 from testbed.model.scenario import Scenario
 from testbed.model.transport import Mrc, Roce
 from testbed.results.analyse import analyse
-from testbed.results.analysis.trust.verdict import NOT_DELIVERED
+from testbed.results.analysis.verdict import NOT_DELIVERED
 from testbed.results.records import OF_SOME_RUNS, TABLES
 from testbed.sim import Simulation, SimulationOutcome, simulate
 from testbed.sim import run as sim_run

@@ -10,7 +10,7 @@ from testbed.model.files.topologies import load_topology
 from testbed.model.scenario import Scenario
 from testbed.model.summary import Summary
 from testbed.results.analyse import analyse
-from testbed.results.analysis.trust.verdict import NOTHING_FINISHED
+from testbed.results.analysis.verdict import NOTHING_FINISHED
 from testbed.results.report.figures import style
 from testbed.sim import simulate
 

@@ -60,8 +60,7 @@ from testbed.model.units import NEVER_NS, NS_PER_S
 from testbed.model.workload import WriteBw
 from testbed.results import records
 from testbed.results.code_version import code_version
-from testbed.results.scratch import scratch
-from testbed.results.whole_file import write_file
+from testbed.results.whole_file import scratch, write_file
 from testbed.sim.engine import Engine
 from testbed.sim.fabric import Fabric, Timing
 from testbed.sim.faults import FaultInjection

@@ -17,8 +17,8 @@ from testbed.model.run_files.run import RunRecord
 from testbed.model.scenario import Scenario
 from testbed.model.units import NS_PER_S, parse_duration
 from testbed.model.workload import WriteBw
-from testbed.results.analysis.trust.lateness import LAG_P99_INVALID_RTT
-from testbed.results.scratch import scratch
+from testbed.results.analysis.lateness import LAG_P99_INVALID_RTT
+from testbed.results.whole_file import scratch
 
 _DURATION_NS = parse_duration("3.2 s")
 _WARM_NS = parse_duration("0.6 s")

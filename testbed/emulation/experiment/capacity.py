@@ -28,9 +28,8 @@ from testbed.model.errors import MachineError
 from testbed.model.flows import LINKS_ACROSS, LINKS_WITHIN, fair_shares_bps
 from testbed.model.scenario import Scenario
 from testbed.model.units import NS_PER_S, show_duration, show_share
-from testbed.results.analysis.trust.lateness import LAG_P99_DEGRADED_RTT, LAG_P99_INVALID_RTT
-from testbed.results.scratch import temporary_directory
-from testbed.results.whole_file import write_file
+from testbed.results.analysis.lateness import LAG_P99_DEGRADED_RTT, LAG_P99_INVALID_RTT
+from testbed.results.whole_file import temporary_directory, write_file
 from testbed.rights import acting_for, caller
 
 WARN_LOAD = 0.7

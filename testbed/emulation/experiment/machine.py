@@ -13,7 +13,7 @@ from testbed.model.faults.record import FAULTS, FaultRecord
 from testbed.model.run_files.health import HealthSample
 from testbed.model.run_files.layout import HEALTH
 from testbed.model.units import NS_PER_S
-from testbed.results.analysis.trust.lateness import lasting_lateness
+from testbed.results.analysis.lateness import lasting_lateness
 from testbed.rights import as_root
 
 INTERVAL_NS = NS_PER_S

@@ -39,7 +39,7 @@ from testbed.model.flows import Flow
 from testbed.model.run_files.health import HealthSample
 from testbed.model.run_files.run import OpenedFlow
 from testbed.model.units import NS_PER_S
-from testbed.results.analysis.trust.lateness import Level, lasting_lateness
+from testbed.results.analysis.lateness import Level, lasting_lateness
 from testbed.results.records import EV_EVENTS, FINDINGS, OPERATOR
 
 # --------------------------------------------------------------------------------------------------

@@ -29,6 +29,8 @@ from testbed.model.summary.metric import Value, total
 from testbed.model.summary.scopes import JOB_SCOPES, SCOPES
 from testbed.model.summary.spread import spreads
 from testbed.model.summary.unit import Time
+from testbed.results.analysis.attainable import attainable_rates
+from testbed.results.analysis.contradictions import contradictions
 from testbed.results.analysis.delivery import (
     ByFlow,
     FlowDelivery,
@@ -53,13 +55,9 @@ from testbed.results.analysis.flow_metrics import (
     latency,
     node_summaries,
 )
-from testbed.results.analysis.jobs import summarise_jobs
-from testbed.results.analysis.link_metrics import link_summaries, process_memory
-from testbed.results.analysis.localisation import localisation
-from testbed.results.analysis.operations import summarise_operations
-from testbed.results.analysis.trust.contradictions import contradictions
-from testbed.results.analysis.trust.verdict import judge
-from testbed.results.capacity.attainable import attainable_rates
+from testbed.results.analysis.link_metrics import link_summaries, localisation, process_memory
+from testbed.results.analysis.operations import summarise_jobs, summarise_operations
+from testbed.results.analysis.verdict import judge
 from testbed.results.records import ARRIVALS, EV_EVENTS, LOSSES, TRANSMISSIONS
 from testbed.results.run_data import RunData
 

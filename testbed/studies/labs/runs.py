@@ -32,7 +32,7 @@ from testbed.results.records import (
     TRANSMISSIONS,
 )
 from testbed.results.run_directory import LATEST, RunDirectory
-from testbed.results.scratch import scratch
+from testbed.results.whole_file import scratch
 from testbed.rights import acting_for, reading_for
 from testbed.runs.job import How, planned_run, slowed
 from testbed.runs.making import make

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from testbed.model.errors import InputError, did_you_mean
 from testbed.model.run_files.layout import table_file
-from testbed.results.ev_paths import with_paths
 from testbed.rights import reading_for
+from testbed.runs.result import with_paths
 from testbed.studies.labs.runs import shown_directory
 from testbed.studies.labs.work import Work
 

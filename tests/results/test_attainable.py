@@ -10,8 +10,7 @@ from testbed.model.fabric.topology import Topology
 from testbed.model.faults.impairment import HEALTHY, Impairment
 from testbed.model.run_files.run import FlowRecord
 from testbed.model.transport import Mrc, Roce
-from testbed.results.capacity.attainable import AttainableRate
-from testbed.results.capacity.routes import Routes
+from testbed.results.analysis.attainable import AttainableRate, Routes
 
 FABRIC = Topology(name="x", planes=4, t0_per_plane=2, t1_per_plane=4, hosts_per_t0=4)
 PERMUTATION = ((0, 4), (1, 5), (2, 6), (3, 7))

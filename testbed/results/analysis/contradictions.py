@@ -19,7 +19,7 @@ from testbed.model.summary import FlowSummary
 from testbed.model.transport import KERNEL_KINDS
 from testbed.model.units import show_share
 from testbed.results.analysis.fault_metrics import FaultMetrics, FlowTables
-from testbed.results.analysis.trust.lateness import Level, Reasons
+from testbed.results.analysis.lateness import Level, Reasons
 from testbed.results.records import ARRIVALS, COMPLETIONS
 from testbed.results.run_data import RunData
 

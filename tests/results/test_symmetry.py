@@ -12,9 +12,9 @@ from testbed.model.fabric.topology import Topology
 from testbed.model.faults.impairment import HEALTHY, Impairment
 from testbed.model.run_files.run import FlowRecord
 from testbed.model.transport import Mrc
-from testbed.results.capacity import fair_share
-from testbed.results.capacity.fair_share import Numbers, Split, reduced
-from testbed.results.capacity.routes import Routes
+from testbed.results.analysis import fair_share
+from testbed.results.analysis.attainable import Routes
+from testbed.results.analysis.fair_share import Numbers, Split, reduced
 
 FABRIC = Topology(name="x", planes=4, t0_per_plane=4, t1_per_plane=4, hosts_per_t0=2)
 

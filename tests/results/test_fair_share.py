@@ -1,6 +1,6 @@
 """Water-filling and HiGHS's linear programs agree with SciPy's, over random fabrics with faults.
 
-`TESTBED_SOAK=1 pytest tests/results/capacity/test_fair_share.py` compares a thousand fabrics.
+`TESTBED_SOAK=1 pytest tests/results/test_fair_share.py` compares a thousand fabrics.
 """
 
 import os
@@ -17,8 +17,8 @@ from testbed.model.fabric.topology import Topology
 from testbed.model.faults.impairment import HEALTHY, Impairment
 from testbed.model.run_files.run import FlowRecord
 from testbed.model.transport import Mrc, Roce
-from testbed.results.capacity.fair_share import Loads, ideal_rates, max_min_rates
-from testbed.results.capacity.routes import Routes
+from testbed.results.analysis.attainable import Routes
+from testbed.results.analysis.fair_share import Loads, ideal_rates, max_min_rates
 
 FABRICS = 1_000 if os.environ.get("TESTBED_SOAK") else 200
 
@@ -156,8 +156,8 @@ def test_water_filling_and_the_linear_programs_agree(
             np.testing.assert_allclose(rates, exact, rtol=1e-5, atol=1e-6 * capacities.max())
         return rates
 
-    monkeypatch.setattr("testbed.results.capacity.routes.max_min_rates", fill)
-    monkeypatch.setattr("testbed.results.capacity.routes.ideal_rates", ideal)
+    monkeypatch.setattr("testbed.results.analysis.attainable.max_min_rates", fill)
+    monkeypatch.setattr("testbed.results.analysis.attainable.ideal_rates", ideal)
     for seed in seeds:
         routes, impaired, _ = random_case(seed)
         at = partial(_impairment, impaired)

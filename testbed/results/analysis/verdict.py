@@ -21,7 +21,7 @@ from testbed.model.summary import FlowSummary, Integrity, State
 from testbed.model.summary.unit import SECONDS
 from testbed.model.units import NS_PER_S, show_duration, show_number, show_share
 from testbed.model.workload import Graphed, Program
-from testbed.results.analysis.trust.lateness import (
+from testbed.results.analysis.lateness import (
     Level,
     Reason,
     Reasons,
