@@ -20,8 +20,7 @@ from testbed.results.analysis.ev_states import Span
 from testbed.results.analysis.fault_metrics import FlowTables
 from testbed.results.records import ARRIVALS, Table
 from testbed.runs.result import Result
-from testbed.studies.paper.planning import plan_variant
-from testbed.studies.paper.registry import FIGURES
+from testbed.studies.paper.planning import FIGURES, plan_variant
 
 RTT_S = 0.13
 DILATION = 10_000.0

@@ -14,10 +14,23 @@ from testbed.results.report.figures import style
 from testbed.runs.job import Form
 from testbed.runs.result import Result
 from testbed.runs.store import Results
-from testbed.studies.paper.checks import RATIO, Check, at_least, at_most, between, shown
-from testbed.studies.paper.experiments.drawing import legend_below, limit_line, new_panels
-from testbed.studies.paper.experiments.throughput import PORTS_GBPS, bus_gbps
-from testbed.studies.paper.figure import PaperFigure, Variant
+from testbed.studies.paper.experiments.drawing import (
+    PORTS_GBPS,
+    bus_gbps,
+    legend_below,
+    limit_line,
+    new_panels,
+)
+from testbed.studies.paper.figure import (
+    RATIO,
+    Check,
+    PaperFigure,
+    Variant,
+    at_least,
+    at_most,
+    between,
+    shown,
+)
 
 RING = ("h0", "h4", "h1", "h5", "h2", "h6", "h3", "h7")
 """Every hop of it is between racks."""

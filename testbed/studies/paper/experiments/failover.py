@@ -1,4 +1,8 @@
-"""A dead link under every transport: how long an application waits, and what is not delivered."""
+"""Links and switches fail: throughput over time, and a dead link under every transport.
+
+Figures 8 to 11 and 19a to 19c, a study of ours in which uplinks of a rack slow down, and one of how
+long an application waits and what is not delivered.
+"""
 
 from collections.abc import Callable, Mapping
 from math import inf
@@ -11,21 +15,67 @@ from matplotlib.figure import Figure
 from testbed.model.errors import RunFailedError
 from testbed.results.analysis.delivery import message_times, overdue_s
 from testbed.results.analysis.estimates import estimate
-from testbed.results.analysis.fault_metrics import (
-    BASELINE_RTTS,
-    TAIL_RTTS,
-    FlowTables,
-)
+from testbed.results.analysis.fault_metrics import BASELINE_RTTS, TAIL_RTTS, FlowTables
 from testbed.results.records import COMPLETIONS
 from testbed.results.report.figures import style
 from testbed.runs.job import Form
 from testbed.runs.result import Result
 from testbed.runs.store import Results
-from testbed.studies.paper.checks import Check, costs_less
-from testbed.studies.paper.experiments.drawing import new_panels
-from testbed.studies.paper.experiments.throughput import measured, stall_rtts
+from testbed.studies.paper.experiments.drawing import (
+    draw_flows,
+    legend_below,
+    measured,
+    new_panels,
+    only,
+    plot_flows,
+    stall_rtts,
+)
 from testbed.studies.paper.fabrics import paths_in_use
-from testbed.studies.paper.figure import PaperFigure, Variant
+from testbed.studies.paper.figure import Check, PaperFigure, Variant, costs_less
+from testbed.studies.paper.rows import row
+
+
+def _figure(number: str, scenario: str) -> PaperFigure:
+    """A row of a single run."""
+    return row(number, "over-time", lambda runs: draw_flows(only(runs)), scenarios=(scenario,))
+
+
+LINKS_AND_SWITCHES: tuple[PaperFigure, ...] = (
+    row(
+        "8",
+        "silent-t1",
+        lambda runs: draw_flows(runs["t1-silent"]),
+        runs={"t1-silent-many-qps": {"excluded": {"emulated": "128 T1s are too many switches"}}},
+        forms={"usual_losses": "{:.1f}"},
+    ),
+    _figure("9a", "nic-links-one-by-one"),
+    _figure("9b", "nic-links-half"),
+    _figure("9c", "twenty-links-down"),
+    _figure("9d", "fabric-links-flap"),
+    _figure("10", "t0-down"),
+    _figure("11", "t1-down"),
+)
+UPLINKS = (
+    _figure("19a", "uplinks-fail"),
+    _figure("19b", "thin-uplinks"),
+    _figure("19c", "thin-uplinks-together"),
+)
+
+
+_UNEQUAL = ("unequal-links", "unequal-links-nscc")
+
+
+def _draw_both(runs: Results) -> Figure:
+    figure, panels = new_panels(4.8, 2, sharex=True, sharey=True)
+    for axes, name in zip(panels, _UNEQUAL, strict=True):
+        plot_flows(axes, runs[name], runs[name].flows, together=True)
+    panels[0].set_xlabel("")
+    legend_below(figure, 6, panels[0])
+    return figure
+
+
+UNEQUAL_LINKS = row("unequal-links", "over-time", _draw_both, scenarios=_UNEQUAL, is_own=True)
+
 
 PAIR = ("h0", "h4")
 """The hosts that write to each other in the scenario."""

@@ -12,9 +12,8 @@ from testbed.results.records import OPERATIONS
 from testbed.results.report.figures import style
 from testbed.runs.result import Result
 from testbed.runs.store import Results
-from testbed.studies.paper.checks import Check, at_most, shown
 from testbed.studies.paper.experiments import drawing
-from testbed.studies.paper.experiments.throughput import (
+from testbed.studies.paper.experiments.drawing import (
     losses,
     only,
     payload_intact,
@@ -22,7 +21,7 @@ from testbed.studies.paper.experiments.throughput import (
     sliding,
     us_per_s,
 )
-from testbed.studies.paper.figure import PaperFigure, Variant
+from testbed.studies.paper.figure import Check, PaperFigure, Variant, at_most, shown
 from testbed.studies.paper.rows import row
 
 UNDISTURBED = Variant("job-undisturbed", "job-undisturbed")

@@ -11,8 +11,7 @@ from matplotlib.figure import Figure
 from testbed.results.report.figures import style
 from testbed.runs.job import Form
 from testbed.runs.store import Results
-from testbed.studies.paper.checks import RATIO, Check, at_least, at_most, between
-from testbed.studies.paper.experiments import drawing, throughput
+from testbed.studies.paper.experiments import drawing
 from testbed.studies.paper.experiments.collectives import (
     ALL_ROCE,
     DRAIN,
@@ -31,7 +30,15 @@ from testbed.studies.paper.experiments.collectives import (
     losses_at_nics,
 )
 from testbed.studies.paper.fabrics import PFC
-from testbed.studies.paper.figure import PaperFigure, Variant
+from testbed.studies.paper.figure import (
+    RATIO,
+    Check,
+    PaperFigure,
+    Variant,
+    at_least,
+    at_most,
+    between,
+)
 from testbed.studies.paper.rows import row
 
 _TOO_LARGE: Mapping[Form, str] = {
@@ -146,7 +153,7 @@ for several seeds (docs/paper/studies.md)."""
 def _rate(runs: Results, kind: str, sender: Sender, loss: float = 0.0) -> float:
     """The bus bandwidth of a run, per host, in real Gb/s."""
     suffix = f"-loss-{loss:g}" if loss else ""
-    return throughput.bus_gbps(runs[f"{kind}-64-{sender.name}{suffix}"])
+    return drawing.bus_gbps(runs[f"{kind}-64-{sender.name}{suffix}"])
 
 
 def _judge_all_reduce(runs: Results) -> tuple[Check, ...]:
@@ -193,7 +200,7 @@ def _draw_rates(runs: Results, kind: str) -> Figure:
         label = f"{sender.label}, {100 * loss:g}% loss" if loss else sender.label
         bars = axes.barh(label, _rate(runs, kind, sender, loss), color=sender.colour, height=0.6)
         axes.bar_label(bars, fmt="%.0f", padding=4, fontsize=7)
-    axes.axvline(throughput.PORTS_GBPS, color=style.BLACK, linestyle=drawing.DASHED)
+    axes.axvline(drawing.PORTS_GBPS, color=style.BLACK, linestyle=drawing.DASHED)
     axes.set_xlabel("bus bandwidth per host (Gb/s, real-equivalent)")
     return figure
 
@@ -202,16 +209,16 @@ def _draw_rates(runs: Results, kind: str) -> Figure:
 
 
 def _draw_many(runs: Results) -> Figure:
-    run = throughput.only(runs)
+    run = drawing.only(runs)
     figure, (axes,) = drawing.new_panels(2.6)
     rtt, end = run.data.base_rtt_s, run.data.end_s
     moments = np.arange(0, end, rtt / 8)
-    rates = np.array([throughput.sliding(run, [flow], moments, rtt) for flow in run.flows])
+    rates = np.array([drawing.sliding(run, [flow], moments, rtt) for flow in run.flows])
     low, middle, high = np.quantile(rates, (0.01, 0.5, 0.99), axis=0)
-    x = throughput.us_per_s(run) * moments
+    x = drawing.us_per_s(run) * moments
     axes.fill_between(x, low, high, color=style.SKY, alpha=0.5, label="98 of 100 flows")
     axes.plot(x, middle, color=style.BLUE, label="the median flow")
-    ports = throughput.gbps(run, run.flows[0].flow.ports_bps)
+    ports = drawing.gbps(run, run.flows[0].flow.ports_bps)
     drawing.limit_line(axes, ports, "share of the ports")
     drawing.shade_faults(axes, run)
     axes.set_ylim(0, 1.2 * ports)
