@@ -12,10 +12,7 @@ _PACKAGE = Path(__file__).parent
 _AROUND_THE_CORE = (
     "device/process_memory",
     "host/baselines/roce/wire",
-    "emulation/endpoint/carriers",
-    "emulation/endpoint/mmsg",
     "emulation/endpoint/nic",
-    "emulation/endpoint/plain_nic",
     "emulation/endpoint/sockets",
     "host/recording/qp_records",
     "host/rounds",

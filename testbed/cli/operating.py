@@ -185,7 +185,7 @@ def enable(run: Run, host: Host, plane: Plane, as_json: Json = False) -> None:
 
 
 def _operate(run: Path, kind: str, **keys: Any) -> dict[str, Any]:
-    from testbed.emulation.controller.client import Client, socket_of
+    from testbed.emulation.controller.live import Client, socket_of
 
     with Client(socket_of(run)) as client:
         return client.operate({"kind": kind, **keys})

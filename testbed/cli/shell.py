@@ -254,7 +254,7 @@ _LINK_WORDS = 3
 
 def _link(topology: "Topology", run: Path, line: str) -> int:
     """Mininet's `link A B down` and `link A B up`, as a fault that is recorded."""
-    from testbed.emulation.controller.client import Client, socket_of
+    from testbed.emulation.controller.live import Client, socket_of
     from testbed.model.errors import ExitStatus
     from testbed.model.fabric.names import link_between
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from ipaddress import IPv6Network
 
-    from testbed.emulation.fabric.live_trace import LiveTrace, Seen
+    from testbed.emulation.fabric.capture import LiveTrace, Seen
     from testbed.model.fabric.addressing import Path as FabricPath
     from testbed.model.fabric.names import Hop
     from testbed.model.fabric.nodes import Node
@@ -241,7 +241,7 @@ def _live(
     topology: "Topology", src: "Node", dst: "Node", path: "FabricPath", ev: int
 ) -> "LiveTrace":
     from testbed.emulation.fabric.capabilities import require
-    from testbed.emulation.fabric.live_trace import trace_live
+    from testbed.emulation.fabric.capture import trace_live
 
     require()
     return trace_live(topology, src, dst, path, ev)
@@ -251,7 +251,7 @@ def _expected(hops: "Sequence[Hop]", ev: int) -> "list[Seen]":
     """The packets to capture if the fabric behaves as the model."""
     from socket import IPPROTO_IPV6
 
-    from testbed.emulation.fabric.live_trace import Seen
+    from testbed.emulation.fabric.capture import Seen
     from testbed.model.fabric.addressing import flow_label_of_ev
 
     return [

@@ -13,8 +13,7 @@ import pytest
 from testbed.emulation.experiment.machine import softnet_drops
 from testbed.emulation.fabric.fabric import Fabric
 from testbed.emulation.fabric.link_model import link_model
-from testbed.emulation.fabric.link_model.counters import read_queues
-from testbed.emulation.fabric.link_model.link_control import LinkControl
+from testbed.emulation.fabric.link_model.link_control import LinkControl, read_queues
 from testbed.emulation.fabric.link_model.link_model import direction_type
 from testbed.emulation.fabric.netlink.socket import NodeNamespaces
 from testbed.model.errors import MachineError

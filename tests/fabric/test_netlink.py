@@ -10,8 +10,13 @@ from pyroute2.netlink.rtnl import RTM_GETROUTE
 from testbed.emulation.fabric import routes
 from testbed.emulation.fabric.layout import missing_addresses
 from testbed.emulation.fabric.netlink import requests, socket
-from testbed.emulation.fabric.netlink.messages import SEG6_IPTUN_MODE_ENCAP_RED, RouteMessage
-from testbed.emulation.fabric.netlink.socket import Netlink, NetlinkError, NodeNamespaces
+from testbed.emulation.fabric.netlink.socket import (
+    SEG6_IPTUN_MODE_ENCAP_RED,
+    Netlink,
+    NetlinkError,
+    NodeNamespaces,
+    RouteMessage,
+)
 from tests.sandbox import in_sandbox
 
 pytestmark = pytest.mark.kernel

@@ -9,7 +9,7 @@ import pytest
 
 from testbed.emulation.fabric.fabric import Fabric
 from testbed.emulation.fabric.link_model import link_model
-from testbed.emulation.fabric.link_model.counters import LinkCounters
+from testbed.emulation.fabric.link_model.link_control import LinkCounters
 from testbed.emulation.fabric.link_model.shaping import DEEPER
 from testbed.model.fabric.addressing import Path
 from testbed.model.fabric.shape import NIC_QUEUE_BDP, shape_of

@@ -32,7 +32,7 @@ from testbed.emulation.experiment.programs import GRACE_S, start_programs
 from testbed.emulation.fabric import management
 from testbed.emulation.fabric.capture import LinkCaptures
 from testbed.emulation.fabric.fabric import Fabric
-from testbed.emulation.fabric.link_model.counters import LinkCounters
+from testbed.emulation.fabric.link_model.link_control import LinkCounters
 from testbed.emulation.fabric.link_model.link_model import LinkModel
 from testbed.emulation.fabric.netlink.socket import NetlinkError
 from testbed.emulation.fabric.openvswitch import OpenVSwitch

@@ -22,10 +22,12 @@ from testbed.emulation.fabric.interfaces import TUN_REMEDY, open_tun
 from testbed.emulation.fabric.layout import SID_DEVICE
 from testbed.emulation.fabric.link_model import link_model, shaping
 from testbed.emulation.fabric.netlink import requests
-from testbed.emulation.fabric.netlink.generic import GenericNetlink
-from testbed.emulation.fabric.netlink.messages import SEG6_IPTUN_MODE_ENCAP_RED
-from testbed.emulation.fabric.netlink.requests import Interface
-from testbed.emulation.fabric.netlink.socket import NodeNamespace, NodeNamespaces
+from testbed.emulation.fabric.netlink.requests import GenericNetlink, Interface
+from testbed.emulation.fabric.netlink.socket import (
+    SEG6_IPTUN_MODE_ENCAP_RED,
+    NodeNamespace,
+    NodeNamespaces,
+)
 from testbed.model.errors import MachineError, TestbedError
 from testbed.model.fabric.addressing import Role, locator, usid_of
 from testbed.model.fabric.shape import Shape

@@ -18,13 +18,19 @@ from testbed.emulation.fabric import interfaces, routes
 from testbed.emulation.fabric.interfaces import write_sysctl
 from testbed.emulation.fabric.layout import Layout, missing_addresses, receive_cpu
 from testbed.emulation.fabric.link_model import link_model, shaping
-from testbed.emulation.fabric.link_model.counters import LinkCounters
+from testbed.emulation.fabric.link_model.link_control import LinkCounters
 from testbed.emulation.fabric.link_model.link_model import LinkModel, Programs
 from testbed.emulation.fabric.mininet.net import FabricNet
 from testbed.emulation.fabric.netlink import requests
-from testbed.emulation.fabric.netlink.messages import WITHOUT_COUNTERS, LinkMessage
 from testbed.emulation.fabric.netlink.requests import Interface
-from testbed.emulation.fabric.netlink.socket import Netlink, NodeNamespaces, Request, attributes
+from testbed.emulation.fabric.netlink.socket import (
+    WITHOUT_COUNTERS,
+    LinkMessage,
+    Netlink,
+    NodeNamespaces,
+    Request,
+    attributes,
+)
 from testbed.emulation.fabric.sweep import sweep
 from testbed.model.closeable import Closeable
 from testbed.model.errors import MachineError, RunFailedError

@@ -44,10 +44,14 @@ from testbed.emulation.fabric.interfaces import (
 from testbed.emulation.fabric.layout import Layout, missing_addresses
 from testbed.emulation.fabric.link_model.link_control import SlowLinks
 from testbed.emulation.fabric.netlink import requests
-from testbed.emulation.fabric.netlink.generic import GenericNetlink
-from testbed.emulation.fabric.netlink.messages import SEG6_IPTUN_MODE_ENCAP_RED
-from testbed.emulation.fabric.netlink.requests import Interface
-from testbed.emulation.fabric.netlink.socket import Netlink, NodeNamespace, NodeNamespaces, Request
+from testbed.emulation.fabric.netlink.requests import GenericNetlink, Interface
+from testbed.emulation.fabric.netlink.socket import (
+    SEG6_IPTUN_MODE_ENCAP_RED,
+    Netlink,
+    NodeNamespace,
+    NodeNamespaces,
+    Request,
+)
 from testbed.emulation.fabric.routes import Encapsulation, Route
 from testbed.model.closeable import Closeable
 from testbed.model.errors import RunFailedError

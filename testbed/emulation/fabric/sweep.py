@@ -18,7 +18,7 @@ from functools import partial
 from ipaddress import IPv6Address
 
 from testbed.emulation.fabric.layout import Layout
-from testbed.emulation.fabric.link_model.counters import LinkCounters
+from testbed.emulation.fabric.link_model.link_control import LinkCounters
 from testbed.emulation.fabric.netlink.socket import NodeNamespace, NodeNamespaces
 from testbed.model.errors import RunFailedError
 from testbed.model.fabric.addressing import (

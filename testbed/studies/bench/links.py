@@ -19,7 +19,7 @@ from pydantic import TypeAdapter
 
 from testbed.emulation.controller.plan import ControllerPlan, choose_wires
 from testbed.emulation.controller.process import ControllerProcess
-from testbed.emulation.endpoint.carriers import Carriers
+from testbed.emulation.endpoint.nic import Carriers
 from testbed.emulation.fabric.fabric import Fabric
 from testbed.emulation.fabric.link_model import link_model as model
 from testbed.emulation.fabric.link_model import shaping

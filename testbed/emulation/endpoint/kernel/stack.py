@@ -21,7 +21,7 @@ from testbed.emulation.fabric.capabilities import MPTCP, require
 from testbed.emulation.fabric.interfaces import TUN_DEVICE, TUN_REMEDY, open_tun
 from testbed.emulation.fabric.link_model import shaping
 from testbed.emulation.fabric.netlink import requests
-from testbed.emulation.fabric.netlink.generic import GenericNetlink
+from testbed.emulation.fabric.netlink.requests import GenericNetlink
 from testbed.emulation.fabric.netlink.socket import Netlink, Request
 from testbed.emulation.fabric.ordinary import inner_mtu
 from testbed.host.plan import EndpointPlan, QpPlan

@@ -1,21 +1,54 @@
-"""Requests to the kernel, encoded by pyroute2: links, addresses, neighbours, routes, queues.
+"""Requests to the kernel, encoded by pyroute2: links, addresses, routes, queues, tunnels, MPTCP.
 
 Encoding a message with pyroute2 takes about 100 µs, filling in a template 2 µs. So what a fabric
 needs for every port, neighbour, address and route is encoded once and then filled in.
+
+Settings of a host's own stack go through generic netlink. The source address of encapsulated
+packets (`ip sr tunsrc`): without it the kernel chooses one by its own rules, here a NIC's uSID,
+which names no host. And the addresses that MPTCP announces (`ip mptcp endpoint`): one for each
+plane, so that a connection gets a subflow in each.
 """
 
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from ipaddress import IPv4Interface, IPv6Address, IPv6Network
 from socket import AF_INET, AF_INET6, IPPROTO_UDP, htons
 from typing import Any
 
-from pyroute2.netlink import NLM_F_APPEND, NLM_F_CREATE, NLM_F_EXCL, NLM_F_REPLACE, rtnl
+from pyroute2.netlink import (
+    CTRL_CMD_GETFAMILY,
+    GENL_ID_CTRL,
+    NETLINK_GENERIC,
+    NLA_F_NESTED,
+    NLM_F_APPEND,
+    NLM_F_CREATE,
+    NLM_F_EXCL,
+    NLM_F_REPLACE,
+    ctrlmsg,
+    genlmsg,
+    rtnl,
+)
+from pyroute2.netlink.generic.mptcp import (
+    MPTCP_GENL_NAME,
+    MPTCP_PM_CMD_ADD_ADDR,
+    MPTCP_PM_CMD_SET_LIMITS,
+    mptcp_msg,
+)
 
-from testbed.emulation.fabric.netlink import messages
-from testbed.emulation.fabric.netlink.socket import Request
+from testbed.emulation.fabric.netlink.socket import (
+    AddressMessage,
+    LinkMessage,
+    Message,
+    NeighbourMessage,
+    Netlink,
+    NetlinkError,
+    QdiscMessage,
+    Request,
+    RouteMessage,
+    RuleMessage,
+)
 from testbed.model.fabric.nodes import Port
 from testbed.sandbox.system_calls import ETH_P_ALL
 
@@ -103,7 +136,7 @@ class Interface:
         return cls(port.name, port.ifindex, port.mac, netns)
 
 
-def encoded(message: messages.Message, kind: int, request_flags: int, /, **fields: Any) -> bytes:
+def encoded(message: Message, kind: int, request_flags: int, /, **fields: Any) -> bytes:
     """The bytes of a request; `request_flags` are those of the message, such as NLM_F_CREATE."""
     message.update(fields)
     message["header"].update(type=kind, flags=request_flags, sequence_number=0, pid=0)
@@ -167,7 +200,7 @@ def _veth_template(first_length: int, second_length: int, mtu: int) -> Template:
     peer = {"attrs": [("VETH_INFO_PEER", fields(second))]}
     info = {"attrs": [("IFLA_INFO_KIND", "veth"), ("IFLA_INFO_DATA", peer)]}
     link = fields(first, ("IFLA_LINKINFO", info))
-    data = encoded(messages.LinkMessage(), rtnl.RTM_NEWLINK, _NEW, **link)
+    data = encoded(LinkMessage(), rtnl.RTM_NEWLINK, _NEW, **link)
     return Template(data, *_veth_values(first), *_veth_values(second))
 
 
@@ -176,7 +209,7 @@ def new_bridge(ifindex: int, name: str) -> Request:
     kind = ("IFLA_LINKINFO", {"attrs": [("IFLA_INFO_KIND", "bridge")]})
     fields = {"index": ifindex, "flags": 0, "change": IFF_MULTICAST}
     attrs = [("IFLA_IFNAME", name), kind]
-    data = encoded(messages.LinkMessage(), rtnl.RTM_NEWLINK, _NEW, **fields, attrs=attrs)
+    data = encoded(LinkMessage(), rtnl.RTM_NEWLINK, _NEW, **fields, attrs=attrs)
     return Request(data, f"make bridge {name}")
 
 
@@ -190,14 +223,14 @@ def set_link(ifindex: int, name: str, *, up: bool) -> Request:
 def _link_template(*, up: bool) -> Template:
     index = _NUMBERS[0]
     fields = {"flags": int(up), "change": IFF_UP | IFF_MULTICAST, "attrs": []}
-    data = encoded(messages.LinkMessage(), rtnl.RTM_NEWLINK, 0, index=_number(index), **fields)
+    data = encoded(LinkMessage(), rtnl.RTM_NEWLINK, 0, index=_number(index), **fields)
     return Template(data, index)
 
 
 def set_link_attribute(ifindex: int, name: str, attribute: str, value: int) -> Request:
     """Set an attribute of a link, such as IFLA_MTU."""
     fields = {"index": ifindex, "flags": 0, "change": 0, "attrs": [(attribute, value)]}
-    data = encoded(messages.LinkMessage(), rtnl.RTM_NEWLINK, 0, **fields)
+    data = encoded(LinkMessage(), rtnl.RTM_NEWLINK, 0, **fields)
     return Request(data, f"set {attribute} of {name} to {value}")
 
 
@@ -219,7 +252,7 @@ def new_address(address: IPv6Address, ifindex: int = LOOPBACK) -> Request:
 def _address_template() -> Template:
     index, (local, peer) = _NUMBERS[0], _ADDRESSES
     data = encoded(
-        messages.AddressMessage(),
+        AddressMessage(),
         rtnl.RTM_NEWADDR,
         _NEW,
         family=AF_INET6,
@@ -237,7 +270,7 @@ def _address_template() -> Template:
 def new_ipv4_address(address: IPv4Interface, ifindex: int) -> Request:
     """Add an IPv4 address, with the route to its network."""
     data = encoded(
-        messages.AddressMessage(),
+        AddressMessage(),
         rtnl.RTM_NEWADDR,
         _NEW,
         family=AF_INET,
@@ -258,7 +291,7 @@ def new_neighbour(address: IPv6Address, ifindex: int, mac: str) -> Request:
 def _neighbour_template() -> Template:
     index, address, mac = _NUMBERS[0], _ADDRESSES[0], _MACS[0]
     data = encoded(
-        messages.NeighbourMessage(),
+        NeighbourMessage(),
         rtnl.RTM_NEWNEIGH,
         _NEW_OR_REPLACED,
         family=AF_INET6,
@@ -285,7 +318,7 @@ def route_template(prefixlen: int, attributes: Attributes, *, replace: bool = Fa
     """
     index, address = _NUMBERS[0], _ADDRESSES[0]
     data = encoded(
-        messages.RouteMessage(),
+        RouteMessage(),
         rtnl.RTM_NEWROUTE,
         _NEW_OR_REPLACED if replace else _NEW,
         family=AF_INET6,
@@ -311,7 +344,7 @@ def _tc_request(
     **fields: int,
 ) -> Request:
     attrs = [("TCA_KIND", discipline), *attributes]
-    data = encoded(messages.QdiscMessage(), kind, flags, index=ifindex, attrs=attrs, **fields)
+    data = encoded(QdiscMessage(), kind, flags, index=ifindex, attrs=attrs, **fields)
     return Request(data, f"{description} interface {ifindex}")
 
 
@@ -392,7 +425,7 @@ def add_next_hop(
         *([("RTA_PRIORITY", metric)] if metric else []),
     ]
     data = encoded(
-        messages.RouteMessage(),
+        RouteMessage(),
         rtnl.RTM_NEWROUTE,
         NLM_F_CREATE | NLM_F_APPEND,
         family=AF_INET6,
@@ -414,7 +447,7 @@ def source_port_rule(
     port.
     """
     data = encoded(
-        messages.RuleMessage(),
+        RuleMessage(),
         rtnl.RTM_NEWRULE,
         NLM_F_CREATE | NLM_F_EXCL,
         family=AF_INET6,
@@ -429,3 +462,92 @@ def source_port_rule(
         ],
     )
     return Request(data, f"add a rule for the source ports {ports[0]} to {ports[-1]}")
+
+
+SEG6_GENL_NAME = "SEG6"
+SEG6_CMD_SET_TUNSRC = 3
+SEG6_CMD_GET_TUNSRC = 4
+MPTCP_PM_ADDR_FLAG_SIGNAL = 1
+MPTCP_MAX_SUBFLOWS = 8
+"""Most subflows that the kernel allows beside the first (net/mptcp/protocol.h,
+MPTCP_PM_ADDR_MAX)."""
+
+
+class Seg6Message(genlmsg):  # type: ignore[misc] # pyroute2 is untyped
+    """A message of the family SEG6: linux/seg6_genl.h."""
+
+    nla_map = (("SEG6_ATTR_UNSPEC", "none"), ("SEG6_ATTR_DST", "ip6addr"))
+
+
+class MptcpMessage(mptcp_msg):  # type: ignore[misc] # pyroute2 is untyped
+    """A message of the family mptcp_pm, whose address is marked as nested.
+
+    pyroute2 does not mark it, and Linux 6.1 refuses it then.
+    """
+
+    __slots__ = ()
+
+    class pm_addr(mptcp_msg.pm_addr):  # type: ignore[misc] # noqa: N801 - pyroute2 looks it up by this name
+        __slots__ = ()
+        nla_flags = NLA_F_NESTED
+
+
+class GenericNetlink(Netlink):
+    """A NETLINK_GENERIC socket in the namespace in which it was opened."""
+
+    protocol = NETLINK_GENERIC
+
+    def set_tunnel_source(self, source: IPv6Address) -> None:
+        """Set the source address of what this namespace encapsulates, and read it back.
+
+        Raises:
+            NetlinkError: the kernel refused, or uses another address.
+        """
+        description = f"set the source of encapsulated packets to {source}"
+        family = self._family(SEG6_GENL_NAME, description)
+        destination = [("SEG6_ATTR_DST", str(source))]
+        self._command(Seg6Message, family, SEG6_CMD_SET_TUNSRC, destination, description)
+        answer = self._command(Seg6Message, family, SEG6_CMD_GET_TUNSRC, [], description)
+        address = answer.get_attr("SEG6_ATTR_DST")
+        if IPv6Address(address) != source:
+            raise NetlinkError(self.namespace, description, 0, f"the kernel uses {address}")
+
+    def announce_to_mptcp_peers(self, addresses: Sequence[IPv6Address]) -> None:
+        """Have MPTCP announce addresses, and open a subflow to each that a peer announces.
+
+        Raises:
+            NetlinkError: the kernel refused, such as one without MPTCP.
+        """
+        description = "set what MPTCP announces"
+        family = self._family(MPTCP_GENL_NAME, description)
+        limits = [
+            ("MPTCP_PM_ATTR_RCV_ADD_ADDRS", MPTCP_MAX_SUBFLOWS),
+            ("MPTCP_PM_ATTR_SUBFLOWS", MPTCP_MAX_SUBFLOWS),
+        ]
+        self._command(MptcpMessage, family, MPTCP_PM_CMD_SET_LIMITS, limits, description)
+        for address in addresses:
+            fields = [
+                ("MPTCP_PM_ADDR_ATTR_FAMILY", AF_INET6),
+                ("MPTCP_PM_ADDR_ATTR_ADDR6", str(address)),
+                ("MPTCP_PM_ADDR_ATTR_FLAGS", MPTCP_PM_ADDR_FLAG_SIGNAL),
+            ]
+            attributes = [("MPTCP_PM_ATTR_ADDR", {"attrs": fields})]
+            self._command(MptcpMessage, family, MPTCP_PM_CMD_ADD_ADDR, attributes, description)
+
+    def _family(self, name: str, description: str) -> int:
+        attributes = [("CTRL_ATTR_FAMILY_NAME", name)]
+        answer = self._command(ctrlmsg, GENL_ID_CTRL, CTRL_CMD_GETFAMILY, attributes, description)
+        number: int = answer.get_attr("CTRL_ATTR_FAMILY_ID")
+        return number
+
+    def _command(
+        self,
+        message_type: type[Message],
+        family: int,
+        command: int,
+        attributes: Sequence[tuple[str, object]],
+        description: str,
+    ) -> Any:
+        """Send a command; returns the decoded answer, None if the kernel only acknowledges."""
+        fields = {"cmd": command, "version": 1, "attrs": list(attributes)}
+        return self._exchange(message_type, family, 0, description, fields)
