@@ -117,7 +117,7 @@ def _replay_prompt(directory: Path, export: Path | None, stream: Path | None, po
     """Show, or write, what was done in a fabric with a prompt."""
     from contextlib import suppress
 
-    from testbed.live.stream.run_state import StreamReader
+    from testbed.live.stream.records import StreamReader
     from testbed.live.stream.writer import STREAM
 
     if export is not None or stream is not None:

@@ -178,7 +178,7 @@ def _watched(
 ) -> "Iterator[tuple[Beside, Commands]]":
     """The page beside the prompt, and the prompt's own commands."""
     from testbed.emulation.experiment.prompt_fabric import watched_fabric
-    from testbed.live.stream.snapshot import PROMPT
+    from testbed.live.stream.stream import PROMPT
     from testbed.results.run_directory import making_run
 
     with (

@@ -15,7 +15,7 @@ from testbed.live.forks import Forks
 from testbed.live.history import RunHistory, history_of_live_run
 from testbed.live.metrics import CostLog
 from testbed.live.serving import Answering, Asked, Listening, PageServer, Reply, serving
-from testbed.live.stream.snapshot import Beginning
+from testbed.live.stream.stream import Beginning
 from testbed.live.stream.writer import STREAM, StreamWriter
 from testbed.model.fabric.topology import Topology
 from testbed.model.faults.record import FAULTS, FaultRecord

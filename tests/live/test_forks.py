@@ -9,9 +9,8 @@ from typing import Any
 
 import pytest
 
-from testbed.live.fork import DIFFERENCE, SCENARIO, ComparedPart, Difference
-from testbed.live.fork import main as make_fork
-from testbed.live.forks import FORKS, Forks
+from testbed.live.forks import DIFFERENCE, FORKS, SCENARIO, ComparedPart, Difference, Forks
+from testbed.live.forks import main as make_fork
 from testbed.live.history import RunHistory
 from testbed.model.errors import InputError
 from testbed.model.scenario import Scenario

@@ -11,8 +11,7 @@ from pydantic import ValidationError
 
 from testbed.live.stream.measures import Tables
 from testbed.live.stream.records import StreamRecord, to_line
-from testbed.live.stream.snapshot import Beginning
-from testbed.live.stream.stream import Stream, first_states
+from testbed.live.stream.stream import Beginning, Stream, first_states
 from testbed.model.closeable import Closeable
 from testbed.model.faults.record import FaultRecord
 from testbed.model.run_files.health import HealthSample
