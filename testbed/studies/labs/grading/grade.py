@@ -34,11 +34,11 @@ from testbed.studies.labs.grading.submission import (
     short,
     unpack,
 )
-from testbed.studies.labs.journal import Entry, in_utc
 from testbed.studies.labs.lab import Task
 from testbed.studies.labs.library import LabDirectory, lab_named, load_lab
 from testbed.studies.labs.runs import differing_tables
 from testbed.studies.labs.students import fits, plain_name, student_key
+from testbed.studies.labs.work import Entry, in_utc
 
 if TYPE_CHECKING:
     from testbed.model.summary import Summary
