@@ -180,9 +180,11 @@ PARTS: Mapping[str, BenchPart] = {
     "faults": BenchPart("how soon the controller's faults hold, and heal", "links", 5),
     "packet-rate": BenchPart("one queue pair beside a C program", "packet_rate"),
     "device": BenchPart("perftest on the device beside write_bw and write_lat", "device"),
-    "torch": BenchPart("PyTorch on 8 hosts: its start, all_reduce beside the workload", "torch", 3),
+    "torch": BenchPart(
+        "PyTorch on 8 hosts: its start, all_reduce beside the workload", "emulated", 3
+    ),
     "device-rate": BenchPart(
-        "packets/s of perftest in 8 hosts, without root beside emulated", "programs", 3
+        "packets/s of perftest in 8 hosts, without root beside emulated", "device", 3
     ),
     "delay": BenchPart("packets against the propagation delay of their path", "emulated", 3),
     "permutation": BenchPart("8 hosts at full rate: load, goodput, trust", "emulated", 3),

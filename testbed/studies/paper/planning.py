@@ -27,12 +27,12 @@ from testbed.studies.paper.experiments.claims import (
 from testbed.studies.paper.experiments.collectives import COLLECTIVES
 from testbed.studies.paper.experiments.failover import (
     FAILOVER,
+    JOBS,
     LINKS_AND_SWITCHES,
     UNEQUAL_LINKS,
     UPLINKS,
 )
 from testbed.studies.paper.experiments.incast import ARRIVALS, INCAST, INCAST_WITHOUT_DCQCN
-from testbed.studies.paper.experiments.jobs import JOBS
 from testbed.studies.paper.experiments.paths import PATHS
 from testbed.studies.paper.experiments.rates import PERMUTATION, SEND_RECEIVE, TABLE
 from testbed.studies.paper.experiments.scale import SCALE

@@ -36,11 +36,11 @@ from testbed.studies.paper.experiments.drawing import (
     total_bps,
     us_per_s,
 )
-from testbed.studies.paper.experiments.failover import on_a_path_in_use
-from testbed.studies.paper.experiments.jobs import (
+from testbed.studies.paper.experiments.failover import (
     FLAPPING_JOB,
     JOB_IN_FLAPS,
     SEVEN_UNDISTURBED,
+    on_a_path_in_use,
     steps_during_and_after,
 )
 from testbed.studies.paper.figure import (
