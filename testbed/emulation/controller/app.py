@@ -11,9 +11,9 @@ from testbed.emulation.controller.actuators import (
     EndpointActuator,
     LinkActuator,
     OpenFlowActuator,
+    Places,
 )
 from testbed.emulation.controller.live import SOCKET, LiveControl, OperatorCommands
-from testbed.emulation.controller.places import Places
 from testbed.emulation.controller.plan import ControllerPlan
 from testbed.emulation.controller.player import FaultPlayer
 from testbed.emulation.controller.session import Session, SwitchError

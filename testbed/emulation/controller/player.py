@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from testbed.emulation.controller._ryu import hub
-from testbed.emulation.controller.actuators import Clock, wait_until
-from testbed.emulation.controller.places import Places
+from testbed.emulation.controller.actuators import Clock, Places, wait_until
 from testbed.emulation.controller.plan import ControllerPlan
 from testbed.emulation.fabric.link_model.link_control import LinkControl
 from testbed.model.errors import Problem

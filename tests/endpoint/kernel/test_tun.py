@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from testbed.emulation.endpoint.kernel.stack import Tun
+from testbed.emulation.endpoint.kernel_tcp import Tun
 from testbed.emulation.fabric.netlink.socket import Netlink
 from testbed.model.fabric.addressing import ordinary_address
 from testbed.model.files.topologies import load_topology
