@@ -62,7 +62,7 @@ def replay(
     port: Port = "0",
 ) -> None:
     """Show a finished run in a browser, step by step."""
-    from testbed.runs.finding import run_meant
+    from testbed.runs.series import run_meant
 
     prompt = _prompt(run_directory)
     if prompt is not None:

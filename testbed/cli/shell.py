@@ -119,7 +119,7 @@ def _run_script(
     from testbed.model.file_names import is_there, name_after
     from testbed.model.files.reading import text_lines
     from testbed.runs.making import make, require_makeable, signals_stop
-    from testbed.runs.scenarios import scenario
+    from testbed.runs.python import scenario
 
     expected = "a file with commands of the prompt"
     if not is_there(file, Path.is_file):

@@ -353,7 +353,7 @@ def report(
     """
     from testbed.results.analyse import analyse
     from testbed.results.run_directory import lock_if_free
-    from testbed.runs.finding import run_meant
+    from testbed.runs.series import run_meant
 
     run = run_meant(run_directory)
     with (

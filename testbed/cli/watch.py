@@ -38,7 +38,7 @@ def watch(
     from testbed.live.terminal import shown
 
     if not run.exists():
-        from testbed.runs.finding import run_meant
+        from testbed.runs.series import run_meant
 
         run = run_meant(run).path
     directory = _directory(run)

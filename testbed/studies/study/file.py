@@ -26,7 +26,7 @@ from testbed.model.summary.scopes import SCOPES
 from testbed.model.summary.unit import Unit
 from testbed.runs.job import Form
 from testbed.runs.making import require_makeable
-from testbed.runs.scenarios import plain
+from testbed.runs.python import plain
 from testbed.runs.series import SeriesPlan, plan_series
 from testbed.studies.study.inputs import NAMES_FILES, OF_PROGRAMS, OF_WORKLOADS
 from testbed.studies.study.own_metrics import title_of, unit_of

@@ -18,8 +18,8 @@ from testbed.model.errors import InputError, MachineError, RunFailedError, Testb
 from testbed.model.files.catalog import relative_to_here
 from testbed.model.files.reading import Document
 from testbed.results.code_version import code_version
-from testbed.results.shortage import is_full
 from testbed.runs.making import simulate_into
+from testbed.runs.room import is_full
 from testbed.studies.labs import checking
 from testbed.studies.labs.answers import questions_digest, read_answers
 from testbed.studies.labs.assignment import Assignment
