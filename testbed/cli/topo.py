@@ -121,7 +121,7 @@ def paths(topology: TopologyName, src: Src, dst: Dst, as_json: Json = False) -> 
     For each path an EV that selects it, its carrier address and its links. Between two nodes, such
     as n0 and n1, those between their NICs on each rail.
     """
-    from testbed.model.faults.targets import nics_named
+    from testbed.model.faults.schedule import nics_named
     from testbed.model.files.topologies import load_topology
 
     fabric = load_topology(topology)

@@ -19,8 +19,8 @@ from testbed.live.stream.stream import Beginning
 from testbed.live.stream.writer import STREAM, StreamWriter
 from testbed.model.fabric.topology import Topology
 from testbed.model.faults.record import FAULTS, FaultRecord
+from testbed.model.run_files.content import RunRecord, RunStart
 from testbed.model.run_files.layout import HEALTH, RAW, RUN, START
-from testbed.model.run_files.run import RunRecord, RunStart
 from testbed.model.scenario import Scenario
 from testbed.model.units import NS_PER_S
 from testbed.sandbox.channel import Channel

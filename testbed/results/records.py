@@ -16,9 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from testbed.model.closeable import Closeable
-from testbed.model.run_files.health import LinkSample
+from testbed.model.run_files.content import LinkSample, RunRecord
 from testbed.model.run_files.layout import RAW, RUN, table_file
-from testbed.model.run_files.run import RunRecord
 from testbed.model.units import NS_PER_S
 from testbed.results.forked import require_threads
 from testbed.results.whole_file import remove_parts, write_file

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Self
 
 from testbed.model.fabric.addressing import path_of_ev
 from testbed.model.flows import flows_recorded
+from testbed.model.run_files.content import FlowRecord
 from testbed.model.run_files.layout import MANIFEST, REPORT, SUMMARY
-from testbed.model.run_files.run import FlowRecord
 from testbed.model.scenario import Scenario
 from testbed.model.summary import State, Summary
 from testbed.model.summary.scopes import SCOPES

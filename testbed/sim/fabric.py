@@ -10,7 +10,7 @@ from testbed.model.fabric.nodes import Link, Node, Port
 from testbed.model.fabric.shape import shape_of
 from testbed.model.fabric.topology import Topology
 from testbed.model.faults.impairment import Impairment
-from testbed.model.run_files.health import LinkSample
+from testbed.model.run_files.content import LinkSample
 from testbed.mrc import DscpClasses
 from testbed.sim.engine import Engine
 from testbed.sim.link import LinkDirection

@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 
 from testbed.model.faults.kinds import Kill
-from testbed.model.run_files.run import FlowRecord
+from testbed.model.run_files.content import FlowRecord
 from testbed.model.scenario import Scenario
 from testbed.model.summary import Time
 from testbed.model.workload import members

@@ -8,7 +8,7 @@ import pytest
 from testbed.model.fabric.names import directions_of
 from testbed.model.fabric.topology import Topology
 from testbed.model.faults.impairment import HEALTHY, Impairment
-from testbed.model.run_files.run import FlowRecord
+from testbed.model.run_files.content import FlowRecord
 from testbed.model.transport import Mrc, Roce
 from testbed.results.analysis.attainable import AttainableRate, Routes
 

@@ -15,7 +15,7 @@ from scipy.optimize import linprog
 
 from testbed.model.fabric.topology import Topology
 from testbed.model.faults.impairment import HEALTHY, Impairment
-from testbed.model.run_files.run import FlowRecord
+from testbed.model.run_files.content import FlowRecord
 from testbed.model.transport import Mrc, Roce
 from testbed.results.analysis.attainable import Routes
 from testbed.results.analysis.fair_share import Loads, ideal_rates, max_min_rates

@@ -10,7 +10,7 @@ import polars as pl
 import pytest
 
 from testbed.model.expect import Expect
-from testbed.model.run_files.run import FlowRecord
+from testbed.model.run_files.content import FlowRecord
 from testbed.model.summary import FlowFault, Summary
 from testbed.model.summary.unit import NEVER
 from testbed.results.analysis.ev_states import Span, returned

@@ -10,7 +10,7 @@ from hypothesis.strategies import integers, lists, tuples
 
 from testbed.model.fabric.topology import Topology
 from testbed.model.faults.impairment import HEALTHY, Impairment
-from testbed.model.run_files.run import FlowRecord
+from testbed.model.run_files.content import FlowRecord
 from testbed.model.transport import Mrc
 from testbed.results.analysis import fair_share
 from testbed.results.analysis.attainable import Routes

@@ -52,9 +52,9 @@ from testbed.model.faults.record import FAULTS
 from testbed.model.flows import base_rtt_flow, flows_of
 from testbed.model.operator.commands import Command
 from testbed.model.progress import Progress
+from testbed.model.run_files.content import RunRecord, RunStart, bin_width_s
 from testbed.model.run_files.layout import HEALTH, LOGS, MANIFEST, RAW, RUN, START
 from testbed.model.run_files.manifest import Manifest
-from testbed.model.run_files.run import RunRecord, RunStart, bin_width_s
 from testbed.model.scenario import Scenario
 from testbed.model.units import NEVER_NS, NS_PER_S
 from testbed.model.workload import WriteBw

@@ -22,7 +22,7 @@ from testbed.emulation.fabric.openvswitch import FlowCache
 from testbed.model.errors import ExitStatus, TestbedError
 from testbed.model.faults.kinds import OperationStart
 from testbed.model.faults.record import FaultRecord
-from testbed.model.faults.targets import CONTROLLER
+from testbed.model.faults.schedule import CONTROLLER
 from testbed.sandbox.channel import Channel
 
 RECONNECT_TIMEOUT_S = 3.0

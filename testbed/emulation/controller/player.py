@@ -19,8 +19,7 @@ from testbed.model.faults.checks import busy_problems, conflict
 from testbed.model.faults.impairment import HEALTHY, Impairment
 from testbed.model.faults.kinds import Fault, OperationStart
 from testbed.model.faults.record import FAULTS, FaultRecord, StepRecord, entry_of
-from testbed.model.faults.schedule import ScheduledFault, schedule_fault
-from testbed.model.faults.targets import CONTROLLER
+from testbed.model.faults.schedule import CONTROLLER, ScheduledFault, schedule_fault
 
 # --------------------------------------------------------------------------------------------------
 # The file `faults.jsonl` while a run goes on: the newest record of every fault so far.

@@ -46,7 +46,7 @@ from testbed.model.errors import RunFailedError
 from testbed.model.fabric.topology import Topology
 from testbed.model.faults.kinds import Kill
 from testbed.model.faults.record import FAULTS, FaultRecord, StepRecord
-from testbed.model.faults.targets import CONTROLLER
+from testbed.model.faults.schedule import CONTROLLER
 from testbed.model.run_files.layout import CONTROLLER_PLAN
 from testbed.sandbox.channel import Channel
 from testbed.sandbox.namespaces import NETNS_DIR

@@ -36,8 +36,7 @@ from testbed.model.operator.commands import (
     TimedCommand,
     parse_command,
 )
-from testbed.model.run_files.layout import START
-from testbed.model.run_files.run import (
+from testbed.model.run_files.content import (
     FLOWS,
     OUTCOMES,
     DeviceOutcome,
@@ -46,6 +45,7 @@ from testbed.model.run_files.run import (
     RunStart,
     SentFlow,
 )
+from testbed.model.run_files.layout import START
 from testbed.model.transport import Mrc, Transport
 from testbed.mrc import Datagram, EvChanged, Event, Placed, QueuePair
 from testbed.mrc.wire.datagram import Outbound

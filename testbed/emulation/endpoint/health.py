@@ -4,7 +4,7 @@ import os
 import time
 from pathlib import Path
 
-from testbed.model.run_files.health import HealthSample
+from testbed.model.run_files.content import HealthSample
 from testbed.model.units import NS_PER_S
 
 INTERVAL_NS = NS_PER_S

@@ -11,9 +11,8 @@ from testbed.limits import usable_cpus
 from testbed.model.errors import CrashError, MachineError, RunFailedError
 from testbed.model.fabric.topology import Topology
 from testbed.model.flows import LINKS_ACROSS, fair_shares_bps
-from testbed.model.run_files.health import HealthSample
+from testbed.model.run_files.content import HealthSample, RunRecord
 from testbed.model.run_files.layout import HEALTH, RUN
-from testbed.model.run_files.run import RunRecord
 from testbed.model.scenario import Scenario
 from testbed.model.units import NS_PER_S, parse_duration
 from testbed.model.workload import WriteBw

@@ -45,12 +45,17 @@ from testbed.model.errors import MachineError
 from testbed.model.fabric.names import ends_at_host, link_of
 from testbed.model.fabric.nodes import Tier
 from testbed.model.fabric.topology import Topology
-from testbed.model.faults.targets import CONTROLLER
+from testbed.model.faults.schedule import CONTROLLER
 from testbed.model.flows import base_rtt_flow, flows_of
 from testbed.model.progress import Progress
-from testbed.model.run_files.health import LinkSample
+from testbed.model.run_files.content import (
+    LinkSample,
+    MissingPart,
+    RunRecord,
+    RunStart,
+    bin_width_s,
+)
 from testbed.model.run_files.layout import HEALTH, LOGS, RAW, RUN, START, capture_file
-from testbed.model.run_files.run import MissingPart, RunRecord, RunStart, bin_width_s
 from testbed.model.scenario import Scenario
 from testbed.model.transport import Mrc
 from testbed.model.units import NS_PER_S

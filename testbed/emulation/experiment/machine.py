@@ -10,7 +10,7 @@ from pathlib import Path
 
 from testbed.model.errors import LateError
 from testbed.model.faults.record import FAULTS, FaultRecord
-from testbed.model.run_files.health import HealthSample
+from testbed.model.run_files.content import HealthSample
 from testbed.model.run_files.layout import HEALTH
 from testbed.model.units import NS_PER_S
 from testbed.results.analysis.lateness import lasting_lateness

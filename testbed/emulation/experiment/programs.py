@@ -35,8 +35,8 @@ from testbed.model.fabric.nodes import Node
 from testbed.model.fabric.topology import Topology
 from testbed.model.faults.kinds import OperationStart
 from testbed.model.file_names import is_there
+from testbed.model.run_files.content import ProgramRecord
 from testbed.model.run_files.layout import PROGRAMS, RAW
-from testbed.model.run_files.run import ProgramRecord
 from testbed.model.scenario import Job, Scenario
 from testbed.model.units import NS_PER_S
 from testbed.model.workload import Program, members

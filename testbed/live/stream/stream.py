@@ -41,8 +41,7 @@ from testbed.model.fabric.topology import Topology
 from testbed.model.faults.impairment import PPM
 from testbed.model.faults.record import FaultRecord
 from testbed.model.flows import Flow, flows_recorded
-from testbed.model.run_files.health import HealthSample
-from testbed.model.run_files.run import FlowRecord, OpenedFlow
+from testbed.model.run_files.content import FlowRecord, HealthSample, OpenedFlow
 from testbed.model.scenario import Scenario
 from testbed.model.units import NS_PER_S
 from testbed.results.analysis.lateness import Level, lasting_lateness

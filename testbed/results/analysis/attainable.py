@@ -23,7 +23,7 @@ from testbed.model.fabric.addressing import (
 from testbed.model.fabric.topology import Topology
 from testbed.model.faults.impairment import ActiveFaults, Impairment
 from testbed.model.flows import left_for_data_bps
-from testbed.model.run_files.run import FlowRecord
+from testbed.model.run_files.content import FlowRecord
 from testbed.model.units import NS_PER_S
 from testbed.results.analysis.fair_share import Loads, ideal_rates, max_min_rates
 from testbed.results.records import EV_EVENTS

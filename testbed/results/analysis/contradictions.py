@@ -14,7 +14,7 @@ import polars as pl
 
 from testbed.model.fabric.addressing import directions_of_path, links_of_path
 from testbed.model.fabric.topology import PAYLOAD_MTU
-from testbed.model.run_files.run import FlowRecord
+from testbed.model.run_files.content import FlowRecord
 from testbed.model.summary import FlowSummary
 from testbed.model.transport import KERNEL_KINDS
 from testbed.model.units import show_share

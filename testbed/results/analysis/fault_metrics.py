@@ -13,7 +13,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from testbed.model.faults.record import FaultRecord
-from testbed.model.run_files.run import FlowRecord
+from testbed.model.run_files.content import FlowRecord
 from testbed.model.summary.faults import RECOVERED_SHARE
 from testbed.results.analysis.attainable import AttainableRate
 from testbed.results.analysis.delivery import Floats, FlowDelivery, InOrder, longest_gap

@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 
 from testbed.model.checks import victim_of
-from testbed.model.run_files.run import FlowRecord
+from testbed.model.run_files.content import FlowRecord
 from testbed.model.summary import EvSummary, FlowSummary, Latency, NodeSummary
 from testbed.results.analysis.attainable import AttainableRate
 from testbed.results.analysis.delivery import ByFlow, Floats, reordering, union

@@ -9,7 +9,7 @@ from enum import IntEnum
 from operator import itemgetter
 
 from testbed.model.faults.record import FaultRecord
-from testbed.model.run_files.health import HealthSample, watching_shares
+from testbed.model.run_files.content import HealthSample, watching_shares
 from testbed.model.units import show_duration, show_share
 
 # --------------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ import polars as pl
 from testbed.model.fabric.names import directions_along, link_of
 from testbed.model.fabric.nodes import Tier
 from testbed.model.faults.record import FaultRecord
-from testbed.model.faults.targets import target_directions
+from testbed.model.faults.schedule import target_directions
 from testbed.model.summary import LinkSummary, Localisation, LocalisedFault, ProcessMemory
 from testbed.model.summary.unit import NEVER
 from testbed.model.units import NS_PER_S

@@ -12,7 +12,7 @@ import numpy as np
 
 from testbed.model.expect import Bound, Expect
 from testbed.model.faults.record import FaultRecord
-from testbed.model.run_files.run import FlowRecord
+from testbed.model.run_files.content import FlowRecord
 from testbed.model.summary import (
     Expectation,
     FaultEffect,
@@ -25,9 +25,8 @@ from testbed.model.summary import (
     PairFault,
     Summary,
 )
-from testbed.model.summary.metric import Value, total
+from testbed.model.summary.metric import Value, spreads, total
 from testbed.model.summary.scopes import JOB_SCOPES, SCOPES
-from testbed.model.summary.spread import spreads
 from testbed.model.summary.unit import Time
 from testbed.results.analysis.attainable import attainable_rates
 from testbed.results.analysis.contradictions import contradictions

@@ -14,8 +14,8 @@ import polars as pl
 
 from testbed.model.fabric.names import link_of
 from testbed.model.faults.record import OPENFLOW
-from testbed.model.faults.targets import CONTROLLER
-from testbed.model.run_files.health import HealthSample, mean_busy, mean_stolen
+from testbed.model.faults.schedule import CONTROLLER
+from testbed.model.run_files.content import HealthSample, mean_busy, mean_stolen
 from testbed.model.scenario import Job
 from testbed.model.summary import FlowSummary, Integrity, State
 from testbed.model.summary.unit import SECONDS

@@ -15,7 +15,7 @@ from testbed.model.fabric.topology import NOMINAL_DILATION
 from testbed.model.faults.kinds import Blackhole
 from testbed.model.files.scenarios import load_scenario
 from testbed.model.files.topologies import load_topology
-from testbed.model.run_files.health import mean_busy
+from testbed.model.run_files.content import mean_busy
 from testbed.model.scenario import Scenario
 from testbed.model.summary import FaultSummary
 from testbed.model.units import NS_PER_S, parse_duration

@@ -35,8 +35,15 @@ from pydantic import ValidationError
 from testbed import exports, interpreter
 from testbed.limits import usable_cpus
 from testbed.model.errors import InputError, MachineError, RunFailedError
-from testbed.model.fabric.queue import Ecn, LastHopQueue, Queue, Queues
-from testbed.model.fabric.topology import PAYLOAD_MTU, PropagationDelay, Topology
+from testbed.model.fabric.topology import (
+    PAYLOAD_MTU,
+    Ecn,
+    LastHopQueue,
+    PropagationDelay,
+    Queue,
+    Queues,
+    Topology,
+)
 from testbed.model.faults.kinds import Degrade
 from testbed.model.files.matrices import read_matrix
 from testbed.model.files.reading import text_lines

@@ -52,7 +52,7 @@ from testbed.model.fabric.nodes import Link, Node, Port
 from testbed.model.fabric.shape import shape_of
 from testbed.model.fabric.topology import Topology
 from testbed.model.faults.impairment import HEALTHY, PPM, Impairment
-from testbed.model.run_files.health import LinkSample
+from testbed.model.run_files.content import LinkSample
 from testbed.model.units import NS_PER_S
 
 CARRIER_TIMEOUT_NS = NS_PER_S
