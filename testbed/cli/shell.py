@@ -64,7 +64,7 @@ def shell(
     browser shows it: what RDMA programs such as write_bw send, faults, EVs and ports; ev and port
     are commands of the prompt then, and with --script; fault is one in any case.
     """
-    from testbed.device.hosts import devices
+    from testbed.device.nic import devices
     from testbed.emulation.endpoint.clock import realtime_offset_ns
     from testbed.emulation.fabric.capabilities import require
     from testbed.emulation.fabric.mininet.shell import run_shell

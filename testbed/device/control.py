@@ -15,8 +15,8 @@ from ipaddress import IPv6Address
 from pathlib import Path
 from typing import Final
 
+from testbed.device.abi import QpProfiles
 from testbed.device.evs import EventQueue, EvProfiles
-from testbed.device.ocp import QpProfiles
 from testbed.device.process_memory import Memory
 from testbed.device.profiles import (
     MAX_EVS,

@@ -2,7 +2,7 @@
 
 Both ends: what answers in the controller, and the client outside the sandbox. The requests are
 those of `testbed/control_api.py`. Runs of `testbed device` take them, too
-(device/paced/control.py): this module needs nothing of the extra `emulate`.
+(device/paced/run.py): this module needs nothing of the extra `emulate`.
 """
 
 import contextlib

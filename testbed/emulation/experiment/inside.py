@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from testbed.device import library
-from testbed.device.hosts import RunSetting, start_nic
+from testbed.device.nic import RunSetting, start_nic
 from testbed.emulation.controller.plan import ControllerPlan, choose_wires
 from testbed.emulation.controller.process import ControllerProcess
 from testbed.emulation.endpoint.clock import now_ns

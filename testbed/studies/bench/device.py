@@ -24,7 +24,7 @@ from statistics import median
 from typing import Final
 
 from testbed.device import client
-from testbed.device.hosts import devices
+from testbed.device.nic import devices
 from testbed.device.paced.fitting import measured
 from testbed.device.rendezvous import PORT
 from testbed.emulation.endpoint.device import open_device

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from testbed.cli.live import ask_controller
-from testbed.device.paced.control import requests_from, taking_commands
+from testbed.device.paced.run import requests_from, taking_commands
 from testbed.emulation.controller.live import SOCKET, Client, socket_of
 from testbed.model.errors import InputError, MachineError, RunFailedError
 from testbed.model.run_files.layout import LOGS
