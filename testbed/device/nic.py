@@ -1,4 +1,4 @@
-"""The NIC processes of the hosts of an emulated fabric: one device each, for any number of programs.
+"""The NIC processes of the hosts of a fabric: one device each, for any number of programs.
 
 It listens in the host's network namespace. While no program is there it has no device and no timer,
 so that an idle host costs nothing. Programs find it by their environment.
