@@ -11,10 +11,10 @@ from testbed.model.errors import MachineError
 _PACKAGE = Path(__file__).parent
 _AROUND_THE_CORE = (
     "device/process_memory",
-    "host/baselines/roce/wire",
+    "host/roce/wire",
     "emulation/endpoint/nic",
     "emulation/endpoint/sockets",
-    "host/recording/qp_records",
+    "host/qp_records",
     "host/rounds",
     "host/traffic",
     "sim/egress",

@@ -18,9 +18,8 @@ from typing import Any
 from testbed.emulation.endpoint.clock import now_ns
 from testbed.host.operator import Answer, HostOperator
 from testbed.host.plan import QpPlan
-from testbed.host.recording import Tables
-from testbed.host.recording.qp_records import QpRecords
-from testbed.host.recording.tables import control_log
+from testbed.host.qp_records import QpRecords
+from testbed.host.recording import Tables, control_log
 from testbed.host.rounds import OUTER_BYTES
 from testbed.host.traffic import SAMPLES_PER_RTT
 from testbed.model.closeable import Closeable

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Final
 
-from testbed.host.baselines.roce.dcqcn import CNP_INTERVAL_NS, DcqcnProfile
+from testbed.host.roce.dcqcn import CNP_INTERVAL_NS, DcqcnProfile
 from testbed.mrc import DscpClasses, Event
 
 ACK_TIMEOUT_NS: Final = 4_096 << 6

@@ -3,9 +3,8 @@
 from collections import deque
 from dataclasses import dataclass
 
-from testbed.host.baselines.roce.config import Shared
-from testbed.host.baselines.roce.constants import Nak
-from testbed.host.baselines.roce.wire import FIRSTS, LASTS, Ack, Cnp, Reth, Write
+from testbed.host.roce.config import Shared
+from testbed.host.roce.wire import FIRSTS, LASTS, Ack, Cnp, Nak, Reth, Write
 from testbed.mrc import AccessError, MemoryTable, MessageDelivered, Placed, ReceiveCompletion
 from testbed.mrc.wire.packets import unwrap_psn, wrap_psn
 

@@ -6,11 +6,11 @@ Nothing here reads a clock or touches a socket. All times are ns of one monotoni
 from collections import Counter
 from typing import Final
 
-from testbed.host.baselines.roce.config import REFUSALS, RoceConfig, Shared
-from testbed.host.baselines.roce.dcqcn import Dcqcn
-from testbed.host.baselines.roce.requester import Requester
-from testbed.host.baselines.roce.responder import Responder
-from testbed.host.baselines.roce.wire import Ack, Packet, Write, decode, encode
+from testbed.host.roce.config import REFUSALS, RoceConfig, Shared
+from testbed.host.roce.dcqcn import Dcqcn
+from testbed.host.roce.requester import Requester
+from testbed.host.roce.responder import Responder
+from testbed.host.roce.wire import Ack, Packet, Write, decode, encode
 from testbed.mrc import (
     NEVER,
     Arrival,

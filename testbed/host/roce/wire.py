@@ -7,19 +7,15 @@ others follows it, so that packets can be placed only in order.
 RoCEv2 puts a hash of the queue pair into the UDP source port, and switches hash it into a path. The
 fabric here has no ECMP: the EV names the path, in the flow label's low 16 bits and in the source
 port, as MRC's does, and one EV stands for one QP's hash.
+
+The numbers of the format stand here once (IBTA architecture 1.x, chapter 9; annex A17).
 """
 
 from dataclasses import dataclass
+from enum import IntEnum
 from struct import Struct
 from typing import Any, Final
 
-from testbed.host.baselines.roce.constants import (
-    BECN,
-    CNP_RESERVED_BYTES,
-    FLAG_ACK_REQUEST,
-    Nak,
-    Opcode,
-)
 from testbed.mrc import DecodeError, DecodeReason
 from testbed.mrc.constants import (
     AETH_MSN_MASK,
@@ -34,6 +30,40 @@ from testbed.mrc.wire.codec import BASE, UDP_NEXT_HEADER, encode_base, icrc
 from testbed.mrc.wire.crc import crc32
 from testbed.mrc.wire.headers import BTH, IMMDT, RETH, UDP
 from testbed.mrc.wire.packets import Buffer, PacketFields
+
+PSN_WINDOW: Final = 1 << 23
+"""PSNs that may be outstanding: half of the number space (IBTA 9.7.1)."""
+
+FLAG_ACK_REQUEST: Final = 0x80
+"""In byte 8 of the BTH."""
+
+BECN: Final = 0x40
+"""In byte 4 of the BTH, set in a CNP (annex A17)."""
+
+CNP_RESERVED_BYTES: Final = 16
+"""What a CNP carries behind its BTH: zeros (annex A17)."""
+
+
+class Opcode(IntEnum):
+    """BTH opcodes of a reliable connection, and the CNP's (IBTA 9.2; annex A17)."""
+
+    WRITE_FIRST = 0x06
+    WRITE_MIDDLE = 0x07
+    WRITE_LAST = 0x08
+    WRITE_LAST_IMMEDIATE = 0x09
+    WRITE_ONLY = 0x0A
+    WRITE_ONLY_IMMEDIATE = 0x0B
+    ACKNOWLEDGE = 0x11
+    CNP = 0x81
+
+
+class Nak(IntEnum):
+    """Why a responder refuses a packet: the AETH's NAK codes (IBTA 9.7.5.2.8)."""
+
+    PSN_SEQUENCE_ERROR = 0
+    INVALID_REQUEST = 1
+    REMOTE_ACCESS_ERROR = 2
+
 
 _RETH: Final = Struct("!QII")
 _AETH: Final = Struct("!I")

@@ -5,8 +5,8 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Final
 
-from testbed.host.baselines.roce import constants as roce
 from testbed.host.plan import QpPlan
+from testbed.host.roce import wire as roce
 from testbed.model.closeable import Closeable
 from testbed.model.fabric.topology import Topology
 from testbed.mrc import Datagram

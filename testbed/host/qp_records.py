@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from testbed.host.recording.tables import Tables
+from testbed.host.recording import Tables
 from testbed.model.fabric.addressing import path_of_ev
 from testbed.model.fabric.nodes import Node
 from testbed.model.fabric.topology import Topology

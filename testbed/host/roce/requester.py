@@ -2,10 +2,18 @@
 
 from dataclasses import dataclass
 
-from testbed.host.baselines.roce.config import Shared
-from testbed.host.baselines.roce.constants import PSN_WINDOW, Nak, Opcode
-from testbed.host.baselines.roce.dcqcn import Dcqcn
-from testbed.host.baselines.roce.wire import FIRSTS, Ack, Reth, Write, encode
+from testbed.host.roce.config import Shared
+from testbed.host.roce.dcqcn import Dcqcn
+from testbed.host.roce.wire import (
+    FIRSTS,
+    PSN_WINDOW,
+    Ack,
+    Nak,
+    Opcode,
+    Reth,
+    Write,
+    encode,
+)
 from testbed.mrc import NEVER, CompletionStatus, Datagram, Lost, RoundTrip
 from testbed.mrc.congestion.control import RttEstimator
 from testbed.mrc.constants import NS_PER_S

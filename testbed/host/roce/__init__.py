@@ -4,10 +4,10 @@ A queue pair uses one path and accepts packets in order only; go-back-N, DCQCN. 
 in MRC. Docs: docs/baselines.md.
 """
 
-from testbed.host.baselines.roce.config import RoceConfig, RoceCounters
-from testbed.host.baselines.roce.dcqcn import CNP_INTERVAL_NS, TUNINGS, Dcqcn, DcqcnProfile
-from testbed.host.baselines.roce.qp import Demux, RoceQp
-from testbed.host.baselines.roce.wire import Packet, decode
+from testbed.host.roce.config import RoceConfig, RoceCounters
+from testbed.host.roce.dcqcn import CNP_INTERVAL_NS, TUNINGS, Dcqcn, DcqcnProfile
+from testbed.host.roce.qp import Demux, RoceQp
+from testbed.host.roce.wire import Packet, decode
 
 __all__ = [
     "CNP_INTERVAL_NS",
