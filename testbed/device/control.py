@@ -53,8 +53,8 @@ from testbed.model.fabric.addressing import host_of_nic
 from testbed.model.fabric.nodes import Node
 from testbed.model.fabric.topology import PAYLOAD_MTU
 from testbed.mrc import EvEntry
+from testbed.mrc.congestion.control import FixedWindow
 from testbed.mrc.congestion.nscc_incast import CcProfile
-from testbed.mrc.congestion.window import FixedWindow
 from testbed.mrc.constants import MAX_MPR, MPR_UNIT
 from testbed.mrc.entropy import EvProfile
 from testbed.mrc.ev.probing import ProbeBatch

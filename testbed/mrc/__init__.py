@@ -6,10 +6,16 @@ I/O layer owns sockets, clocks and outer headers.
 """
 
 from testbed.mrc.config import NOT_BUSY, BusyState, QpConfig
-from testbed.mrc.congestion.control import CongestionController, LossReport, SackReport
+from testbed.mrc.congestion.control import (
+    CongestionController,
+    FixedWindow,
+    LossReport,
+    ReceiverWindow,
+    SackReport,
+    Window,
+)
 from testbed.mrc.congestion.nscc_incast import CcProfile, Nscc
 from testbed.mrc.congestion.nscc_uec import UecNscc, UecProfile
-from testbed.mrc.congestion.window import FixedWindow, ReceiverWindow, Window
 from testbed.mrc.constants import NEVER, DscpClasses, NackReason
 from testbed.mrc.demux import Demux
 from testbed.mrc.endpoint import respond

@@ -29,9 +29,9 @@ from random import Random
 from typing import Final
 
 from testbed.mrc.config import Capabilities, QpConfig
+from testbed.mrc.congestion.control import FixedWindow, ReceiverWindow, Window
 from testbed.mrc.congestion.nscc_incast import CcProfile, Nscc
 from testbed.mrc.congestion.nscc_uec import UecNscc, UecProfile
-from testbed.mrc.congestion.window import FixedWindow, ReceiverWindow, Window
 from testbed.mrc.constants import (
     DEFAULT_EXPONENTIAL_RETRIES,
     DEFAULT_LINEAR_RETRIES,
