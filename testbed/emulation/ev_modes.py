@@ -18,9 +18,8 @@ from testbed.emulation.endpoint.device import Device
 from testbed.emulation.endpoint.nic import PlainEvs
 from testbed.emulation.fabric import routes
 from testbed.emulation.fabric.capture import LinkCaptures
-from testbed.emulation.fabric.fabric import Fabric
+from testbed.emulation.fabric.fabric import IPV6_HEADER, Fabric
 from testbed.emulation.fabric.link_model.link_control import LinkControl, LinkCounters
-from testbed.emulation.fabric.sweep import IPV6_HEADER
 from testbed.model.closeable import Closeable
 from testbed.model.errors import InputError, Problem, RunFailedError, raise_any
 from testbed.model.fabric.addressing import (

@@ -18,8 +18,7 @@ from testbed.emulation.fabric.link_model.link_model import direction_type
 from testbed.emulation.fabric.netlink.socket import NodeNamespaces
 from testbed.model.errors import MachineError
 from testbed.model.fabric.addressing import Path
-from testbed.model.fabric.shape import shape_of
-from testbed.model.fabric.topology import Topology
+from testbed.model.fabric.topology import Topology, shape_of
 from testbed.model.faults.impairment import HEALTHY, Impairment
 from testbed.mrc.constants import ECN_CE, DscpClasses
 from testbed.mrc.wire.codec import decode

@@ -12,8 +12,7 @@ from testbed.emulation.fabric.link_model import link_model
 from testbed.emulation.fabric.link_model.link_control import LinkCounters
 from testbed.emulation.fabric.link_model.shaping import DEEPER
 from testbed.model.fabric.addressing import Path
-from testbed.model.fabric.shape import NIC_QUEUE_BDP, shape_of
-from testbed.model.fabric.topology import Topology
+from testbed.model.fabric.topology import NIC_QUEUE_BDP, Topology, shape_of
 from testbed.model.run_files.content import LinkSample
 from tests.sandbox import in_sandbox, run_in_sandbox
 

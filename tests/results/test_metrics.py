@@ -9,8 +9,8 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from testbed.model.expect import Expect
 from testbed.model.run_files.content import FlowRecord
+from testbed.model.scenario import Expect
 from testbed.model.summary import FlowFault, Summary
 from testbed.model.summary.unit import NEVER
 from testbed.results.analysis.ev_states import Span, returned

@@ -49,8 +49,7 @@ from testbed.model.closeable import Closeable
 from testbed.model.errors import MachineError
 from testbed.model.fabric.addressing import flow_label_of_ev, ordinary_address
 from testbed.model.fabric.nodes import Node
-from testbed.model.fabric.shape import NIC_QUEUE_BDP, Shape
-from testbed.model.fabric.topology import LINK_MTU, Topology
+from testbed.model.fabric.topology import LINK_MTU, NIC_QUEUE_BDP, Shape, Topology
 from testbed.model.transport import KernelTransport, Mptcp, Transport
 from testbed.mrc import Arrival, Datagram, MemoryTable, QpSample
 from testbed.mrc.constants import ECN_CE, ECN_MASK, IPV6_BYTES, DscpClasses

@@ -30,8 +30,7 @@ from testbed.emulation.fabric.netlink.socket import (
 )
 from testbed.model.errors import MachineError, TestbedError
 from testbed.model.fabric.addressing import Role, locator, usid_of
-from testbed.model.fabric.shape import Shape
-from testbed.model.fabric.topology import LINK_MTU
+from testbed.model.fabric.topology import LINK_MTU, Shape
 from testbed.rights import as_root
 from testbed.sandbox import namespaces
 from testbed.sandbox.processes import ProcessFailedError, call

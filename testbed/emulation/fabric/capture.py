@@ -16,8 +16,7 @@ from dataclasses import asdict, dataclass
 from ipaddress import IPv6Address
 from pathlib import Path
 
-from testbed.emulation.fabric.fabric import Fabric
-from testbed.emulation.fabric.sweep import IPV6_HEADER, probe_packet, raw_socket
+from testbed.emulation.fabric.fabric import IPV6_HEADER, Fabric, probe_packet, raw_socket
 from testbed.model.closeable import Closeable
 from testbed.model.errors import RunFailedError
 from testbed.model.fabric import addressing

@@ -10,9 +10,9 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from testbed.model.expect import Bound, Expect
 from testbed.model.faults.record import FaultRecord
 from testbed.model.run_files.content import FlowRecord
+from testbed.model.scenario import Bound, Expect
 from testbed.model.summary import (
     Expectation,
     FaultEffect,

@@ -24,8 +24,7 @@ from testbed.emulation.fabric.netlink import requests
 from testbed.emulation.fabric.netlink.requests import Interface
 from testbed.emulation.fabric.netlink.socket import Netlink
 from testbed.model.fabric.nodes import FIRST_IFINDEX
-from testbed.model.fabric.shape import Shape, shape_of
-from testbed.model.fabric.topology import LINK_MTU, Topology
+from testbed.model.fabric.topology import LINK_MTU, Shape, Topology, shape_of
 from testbed.model.files.topologies import load_topology
 from testbed.sandbox import namespaces
 from testbed.studies.bench.measure import (

@@ -32,9 +32,8 @@ from testbed.emulation.experiment.calibration import calibrate
 from testbed.emulation.fabric import management
 from testbed.emulation.fabric.fabric import Fabric
 from testbed.emulation.fabric.ordinary import OrdinaryTraffic
-from testbed.emulation.perftest.ends import call, require_success, serve
+from testbed.emulation.perftest.ends import Bandwidth, call, require_success, serve
 from testbed.emulation.perftest.parameters import Parameters, Tool
-from testbed.emulation.perftest.results import Bandwidth
 from testbed.model.errors import RunFailedError
 from testbed.model.fabric.addressing import management_address
 from testbed.model.fabric.nodes import Node

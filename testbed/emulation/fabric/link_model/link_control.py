@@ -49,8 +49,7 @@ from testbed.model.fabric.addressing import (
 )
 from testbed.model.fabric.names import direction_named
 from testbed.model.fabric.nodes import Link, Node, Port
-from testbed.model.fabric.shape import shape_of
-from testbed.model.fabric.topology import Topology
+from testbed.model.fabric.topology import Topology, shape_of
 from testbed.model.faults.impairment import HEALTHY, PPM, Impairment
 from testbed.model.run_files.content import LinkSample
 from testbed.model.units import NS_PER_S

@@ -25,8 +25,7 @@ from testbed.emulation.fabric.netlink.requests import (
     set_class,
 )
 from testbed.emulation.fabric.netlink.socket import Request
-from testbed.model.fabric.shape import Shape
-from testbed.model.fabric.topology import ETHERNET_HEADER, LINK_MTU
+from testbed.model.fabric.topology import ETHERNET_HEADER, LINK_MTU, Shape
 
 HTB_HANDLE = 0x1_0000
 LINK_CLASS = 0x1_0001
