@@ -17,7 +17,6 @@ _AROUND_THE_CORE = (
     "host/qp_records",
     "host/rounds",
     "host/traffic",
-    "sim/egress",
     "sim/engine",
     "sim/host",
     "sim/link",

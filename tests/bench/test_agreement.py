@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, cast
 
 import pytest
 
-from testbed.emulation.experiment.capacity import Capacity
+from testbed.emulation.experiment.machine import Capacity
 from testbed.model.errors import RunFailedError
 from testbed.model.faults.kinds import Blackhole
 from testbed.model.scenario import Scenario

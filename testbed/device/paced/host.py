@@ -41,10 +41,9 @@ from testbed.model.units import NEVER_NS
 from testbed.mrc import NEVER, Arrival
 from testbed.mrc.wire.datagram import new
 from testbed.mrc.wire.kinds import WireOptions
-from testbed.sim.egress import Egress, Receiver
 from testbed.sim.engine import Engine
 from testbed.sim.fabric import Fabric
-from testbed.sim.host import SIMULATED_ROUNDS_PER_RTT, Host
+from testbed.sim.host import SIMULATED_ROUNDS_PER_RTT, Egress, Host, Receiver
 from testbed.sim.packet import Packet
 
 _NETWORKS: Final = range(64, 255)

@@ -74,8 +74,7 @@ from testbed.sim.run import LINK_SAMPLE_RTTS, Simulation
 
 if TYPE_CHECKING:
     from testbed.model.fabric.nodes import Node
-    from testbed.sim.egress import Receiver
-    from testbed.sim.host import Host
+    from testbed.sim.host import Host, Receiver
 
 _PATIENCE_S: Final = 10.0
 """How long a client may be silent before it has sent its request. Ours."""

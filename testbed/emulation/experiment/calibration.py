@@ -4,8 +4,8 @@ import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from testbed.emulation.experiment.capacity import WARN_LOAD, Capacity
 from testbed.emulation.experiment.experiment import Experiment
+from testbed.emulation.experiment.machine import WARN_LOAD, Capacity
 from testbed.emulation.experiment.outside import record_experiment
 from testbed.limits import usable_cpus
 from testbed.model.errors import CrashError, MachineError, RunFailedError

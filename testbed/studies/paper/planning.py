@@ -24,7 +24,7 @@ from testbed.studies.paper.experiments.claims import (
     REMAP,
     TRANSCEIVER,
 )
-from testbed.studies.paper.experiments.collectives import COLLECTIVES
+from testbed.studies.paper.experiments.collectives import COLLECTIVES, SCALE
 from testbed.studies.paper.experiments.failover import (
     FAILOVER,
     JOBS,
@@ -35,7 +35,6 @@ from testbed.studies.paper.experiments.failover import (
 from testbed.studies.paper.experiments.incast import ARRIVALS, INCAST, INCAST_WITHOUT_DCQCN
 from testbed.studies.paper.experiments.paths import PATHS
 from testbed.studies.paper.experiments.rates import PERMUTATION, SEND_RECEIVE, TABLE
-from testbed.studies.paper.experiments.scale import SCALE
 from testbed.studies.paper.experiments.training import TRAINING
 from testbed.studies.paper.figure import PaperFigure, Variant
 
