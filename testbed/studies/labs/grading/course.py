@@ -162,7 +162,7 @@ def _graded_in(place: Path, path: Path, course: Course) -> Grade:
     }
     try:
         done = interpreter.run(
-            interpreter.python("-m", "testbed.studies.labs.grading.worker"),
+            interpreter.python("-m", "testbed.studies.labs.grading.grade"),
             input=json.dumps(request),
             capture_output=True,
             encoding="utf-8",

@@ -3,9 +3,14 @@
 Nothing that was handed in is believed. The records of the student's runs are compared with those of
 the grader's; a difference is a remark. Work of another version of the testbed, and whatever cannot
 be judged, has no grade: the student hands it in again.
+
+A submission is graded in a process of its own: a request on standard input, the grade on standard
+output.
 """
 
+import json
 import os
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
@@ -26,6 +31,7 @@ from testbed.studies.labs.assignment import Assignment
 from testbed.studies.labs.evidence import Evidence
 from testbed.studies.labs.grading.grades import Grade, Status, TaskGrade
 from testbed.studies.labs.grading.identity import prints_of, remarks_on_known_code
+from testbed.studies.labs.grading.limits import limit_this_process
 from testbed.studies.labs.grading.submission import (
     FILES,
     SUBMISSION,
@@ -340,3 +346,24 @@ def _place(entries: Sequence[Entry], kind: str, **content: object) -> int | None
         if entry.kind == kind and content.items() <= entry.content.items():
             return place
     return None
+
+
+def main() -> None:
+    """Read the request, limit this process, grade, and write the grade as JSON."""
+    request = json.load(sys.stdin)
+    if sys.platform != "win32":
+        limit_this_process(request["slowness"])
+    key = request["course_key"]
+    graded = grade(
+        Path(request["archive"]),
+        Path(request["labs"]),
+        None if key is None else bytes.fromhex(key),
+        Path(request["scratch"]),
+        request["slowness"],
+        request["lab"],
+    )
+    sys.stdout.write(graded.model_dump_json())
+
+
+if __name__ == "__main__":
+    main()
