@@ -37,7 +37,7 @@ class HealthSample(BaseModel):
         drops: packets that the kernel dropped and no fault explains, since the run began.
     """
 
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(defer_build=True, frozen=True)
 
     t_ns: int
     process: str

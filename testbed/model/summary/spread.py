@@ -25,7 +25,7 @@ class Spread(BaseModel):
         worst_of: the one with the worst, as `h0 -> h4`.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(defer_build=True, frozen=True, extra="forbid")
 
     count: int
     never: int
