@@ -24,7 +24,7 @@ from .congestion import (
     shared_scenario,
 )
 
-pytestmark = pytest.mark.simulated
+pytestmark = [pytest.mark.simulated, pytest.mark.long]
 
 S = 1_000_000_000
 

@@ -20,7 +20,7 @@ from testbed.sim.run import Simulation
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-pytestmark = pytest.mark.simulated
+pytestmark = [pytest.mark.simulated, pytest.mark.long]
 
 S = 1_000_000_000
 FLOW = "h0->h4"

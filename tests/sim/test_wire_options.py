@@ -13,7 +13,7 @@ from testbed.mrc.wire.control import Nack, ReliabilityProbe, Sack
 from testbed.sim import simulate
 from testbed.sim.host import Egress
 
-pytestmark = pytest.mark.simulated
+pytestmark = [pytest.mark.simulated, pytest.mark.long]
 
 MS = 1_000_000
 OPCODE_AT = 48

@@ -14,7 +14,7 @@ from testbed.results.analysis.verdict import NOTHING_FINISHED
 from testbed.results.report.figures import style
 from testbed.sim import simulate
 
-pytestmark = pytest.mark.simulated
+pytestmark = [pytest.mark.simulated, pytest.mark.long]
 
 HOSTS = ["h0", "h4", "h1", "h5"]
 MS = 1_000_000

@@ -42,7 +42,7 @@ class HealthSample(BaseModel):
         drops: packets that the kernel dropped and no fault explains, since the run began.
     """
 
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(defer_build=True, frozen=True)
 
     t_ns: int
     process: str
@@ -249,7 +249,7 @@ class LinkCounts:
 class MissingPart(BaseModel):
     """What a machine lacks, and the remedy."""
 
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(defer_build=True, frozen=True)
 
     what: str
     remedy: str
@@ -264,7 +264,7 @@ class HostRecord(BaseModel):
         refused: packets that it did not accept, by reason.
     """
 
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(defer_build=True, frozen=True)
 
     control_bytes: int = 0
     begun: dict[str, int] = {}
@@ -289,7 +289,7 @@ class ProgramRecord(BaseModel):
         job: the name of its job, of several.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(defer_build=True, frozen=True, extra="forbid")
 
     host: str
     rank: int
@@ -328,7 +328,7 @@ class OpenOperation(BaseModel):
         start_s: when it began, in seconds of the run.
     """
 
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(defer_build=True, frozen=True)
 
     host: str
     kind: str
@@ -355,7 +355,7 @@ class RunRecord(BaseModel):
         datapath: Open vSwitch's, if it ran.
     """
 
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(defer_build=True, frozen=True)
 
     t0_ns: int
     duration_s: float = Field(gt=0)
@@ -398,7 +398,7 @@ class RunStart(BaseModel):
             by number: the flows of programs are numbered from there on.
     """
 
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(defer_build=True, frozen=True)
 
     t0_ns: int
     base_rtt_ns: int
@@ -418,7 +418,7 @@ class OpenedFlow(BaseModel):
         program: a file beside this one, which its program locks as long as it has the device open.
     """
 
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(defer_build=True, frozen=True)
 
     flow: int
     src: str
@@ -479,7 +479,7 @@ class DeviceOutcome(BaseModel):
         received: those that it received.
     """
 
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(defer_build=True, frozen=True)
 
     host: str
     control_bytes: int = 0

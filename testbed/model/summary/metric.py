@@ -208,7 +208,7 @@ class Quantity:
 class MetricGroup(BaseModel):
     """What is measured of one thing, such as a flow or a fault: its metrics, and what names it."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(defer_build=True, frozen=True, extra="forbid")
 
     left_out: ClassVar[frozenset[str]] = frozenset()
     """Parts that `summary.json` does not have where they are empty."""
@@ -354,7 +354,7 @@ class Spread(BaseModel):
         worst_of: the one with the worst, as `h0 -> h4`.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(defer_build=True, frozen=True, extra="forbid")
 
     count: int
     never: int

@@ -359,7 +359,7 @@ class LinkSummary(MetricGroup):
 
 
 class _Record(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(defer_build=True, frozen=True, extra="forbid")
 
 
 class ProcessMemory(MetricGroup):
