@@ -14,7 +14,7 @@ from testbed.results.whole_file import writing
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from testbed.live.history import RunHistory
+    from testbed.live.forks import RunHistory
     from testbed.live.stream.records import StreamRecord
 
 _STDOUT = Path("-")
@@ -136,7 +136,7 @@ def _replay_prompt(directory: Path, export: Path | None, stream: Path | None, po
 
 def _scenario_of(run: Path, until: str | None) -> tuple[str, dict[str, str]]:
     """The scenario of a run, with the faults by hand in its timeline; the files of its code."""
-    from testbed.live.history import as_files
+    from testbed.live.forks import as_files
     from testbed.model.errors import RefusedValueError
     from testbed.model.units import parse_duration
 
@@ -148,7 +148,7 @@ def _scenario_of(run: Path, until: str | None) -> tuple[str, dict[str, str]]:
 
 
 def _history(run: Path) -> "RunHistory":
-    from testbed.live.history import RunHistory
+    from testbed.live.forks import RunHistory
     from testbed.model.units import NS_PER_S
     from testbed.results.records import OPERATOR
     from testbed.results.run_data import load_run

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from testbed.emulation.fabric.fabric import Fabric
-    from testbed.emulation.fabric.mininet.shell import Beside, Commands
+    from testbed.emulation.fabric.prompt import Beside, Commands
     from testbed.live.serving import Listening
     from testbed.model.fabric.nodes import Link
     from testbed.model.fabric.topology import Topology
@@ -67,7 +67,7 @@ def shell(
     from testbed.device.nic import devices
     from testbed.emulation.endpoint.clock import realtime_offset_ns
     from testbed.emulation.fabric.capabilities import require
-    from testbed.emulation.fabric.mininet.shell import run_shell
+    from testbed.emulation.fabric.prompt import run_shell
     from testbed.model.files.topologies import load_topology
     from testbed.rights import acting_for
     from testbed.runs.job import How

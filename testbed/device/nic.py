@@ -18,9 +18,8 @@ from typing import Final
 from testbed.device import library
 from testbed.device.server import NicServer
 from testbed.emulation.endpoint.base_device import BaseDevice, BesideWorkload
-from testbed.emulation.endpoint.clock import now_ns
+from testbed.emulation.endpoint.clock import HealthLog, now_ns
 from testbed.emulation.endpoint.device import DEVICE_ROUNDS_PER_RTT, Device, open_device
-from testbed.emulation.endpoint.health import HealthLog
 from testbed.emulation.endpoint.process import Endpoint
 from testbed.emulation.fabric.fabric import Fabric
 from testbed.host.operator import Answer

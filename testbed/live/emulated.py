@@ -11,8 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from select import select
 
-from testbed.live.forks import Forks
-from testbed.live.history import RunHistory, history_of_live_run
+from testbed.live.forks import Forks, RunHistory, history_of_live_run
 from testbed.live.metrics import CostLog
 from testbed.live.serving import Answering, Asked, Listening, PageServer, Reply, serving
 from testbed.live.stream.stream import Beginning

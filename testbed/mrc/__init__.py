@@ -18,7 +18,7 @@ from testbed.mrc.congestion.nscc_incast import CcProfile, Nscc
 from testbed.mrc.congestion.nscc_uec import UecNscc, UecProfile
 from testbed.mrc.constants import NEVER, DscpClasses, NackReason
 from testbed.mrc.demux import Demux
-from testbed.mrc.endpoint import respond
+from testbed.mrc.endpoint import PortAttributes, respond
 from testbed.mrc.entropy import EvEntry, EvProfile, EvState
 from testbed.mrc.ev.selection import EvInfo, PathSelector
 from testbed.mrc.events import (
@@ -42,7 +42,6 @@ from testbed.mrc.message import (
     ReceiveCompletion,
     Region,
 )
-from testbed.mrc.nic import PortAttributes
 from testbed.mrc.qp import QpState, QpStateError, QueuePair
 from testbed.mrc.wire.codec import decode
 from testbed.mrc.wire.control import EndpointRequest, Packet

@@ -1,4 +1,4 @@
-"""What the queue pairs of one NIC share: endpoint requests, the state of ports, room for probes.
+"""A NIC, and what its queue pairs share: endpoint requests, the state of ports, room for probes.
 
 An endpoint request goes to QPN 2 of the peer, and its response names nothing but the 16-bit id of
 the request (OCP MRC 1.0). So the NIC has one table of the ids that are outstanding.
@@ -14,16 +14,24 @@ update that arrives after a newer one is recognized by its timestamp, and ignore
 
 After a large fault every queue pair probes many EVs: queue pairs times EVs, each RTT. So they share
 one `ProbeBudget`.
+
+`PortAttributes` is what the configurations of all queue pairs of a NIC have in common.
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Final, NamedTuple
 
+from testbed.mrc.config import QpConfig
+from testbed.mrc.congestion.nscc_incast import CcProfile
+from testbed.mrc.congestion.nscc_uec import UecProfile
 from testbed.mrc.constants import FIRST_PORT_BIT, NEVER, REQUEST_ID_MASK, DscpClasses, EndpointOp
+from testbed.mrc.entropy import EvProfile
 from testbed.mrc.wire.codec import seal
 from testbed.mrc.wire.control import EndpointRequest, EndpointResponse
 from testbed.mrc.wire.datagram import Datagram
 from testbed.mrc.wire.kinds import DEFAULT_OPTIONS, WireOptions
+from testbed.mrc.wire.packets import nominal_size
 
 PORTS: Final = 32
 """Bits of a port status update's mask (OCP MRC 1.0)."""
@@ -313,3 +321,73 @@ def respond(
         request.tx_timestamp,
     )
     return seal(response, dscp.control, options)
+
+
+@dataclass(frozen=True, slots=True)
+class PortAttributes:
+    """A NIC, with what the configurations of all its queue pairs have in common.
+
+    Attributes:
+        address: the NIC's inner IPv6 address, 16 bytes.
+        mtu: payload bytes of a full packet.
+        base_rtt_ns: the round trip time of the longest path without queueing.
+        rate_bps: the rate of all ports together.
+        dilation: how many times slower than real the clock runs (see `CcProfile.derive`).
+        trimming: whether the fabric trims at the last hop what it would drop.
+    """
+
+    address: bytes
+    mtu: int
+    base_rtt_ns: int
+    rate_bps: int
+    dilation: float = 1.0
+    trimming: bool = True
+
+    def qp_config(
+        self,
+        *,
+        qpn: int,
+        peer_qpn: int,
+        peer_address: bytes,
+        ev_profile: EvProfile,
+        cwnd: int,
+        seed: int = 0,
+    ) -> QpConfig:
+        """The configuration of a queue pair of this NIC, with defaults for everything else.
+
+        Raises:
+            ValueError: a value is out of its range.
+        """
+        return QpConfig(
+            qpn=qpn,
+            peer_qpn=peer_qpn,
+            local_address=self.address,
+            peer_address=peer_address,
+            ev_profile=ev_profile,
+            base_rtt_ns=self.base_rtt_ns,
+            cwnd=cwnd,
+            mtu=self.mtu,
+            seed=seed,
+        )
+
+    def uec_profile(self, path_rtt_ns: int) -> UecProfile:
+        """Ultra Ethernet's parameters for a queue pair whose own paths have this base RTT."""
+        return UecProfile.derive(
+            base_rtt_ns=self.base_rtt_ns,
+            path_rtt_ns=path_rtt_ns,
+            rate_bps=self.rate_bps,
+            mtu=nominal_size(self.mtu, immediate=False, timestamp=True),
+            trimming=self.trimming,
+            dilation=self.dilation,
+        )
+
+    def cc_profile(self, path_rtt_ns: int) -> CcProfile:
+        """NSCC's default parameters for a queue pair whose own paths have this base RTT."""
+        return CcProfile.derive(
+            base_rtt_ns=self.base_rtt_ns,
+            path_rtt_ns=path_rtt_ns,
+            rate_bps=self.rate_bps,
+            mss=self.mtu,
+            trimming=self.trimming,
+            dilation=self.dilation,
+        )

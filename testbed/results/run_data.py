@@ -29,7 +29,6 @@ from testbed.model.summary import Scale
 from testbed.model.units import NS_PER_S
 from testbed.model.workload import Graphed, Program, members
 from testbed.results.analysis.delivery import ByFlow
-from testbed.results.forked import require_threads
 from testbed.results.records import (
     ARRIVALS,
     COMPLETIONS,
@@ -37,6 +36,7 @@ from testbed.results.records import (
     TABLES,
     TRANSMISSIONS,
     Table,
+    require_threads,
 )
 
 

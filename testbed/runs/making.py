@@ -22,7 +22,7 @@ from testbed.model.errors import (
     raise_any,
 )
 from testbed.model.run_files.layout import LOGS, MANIFEST
-from testbed.results.forked import require_threads
+from testbed.results.records import require_threads
 from testbed.results.run_directory import RunDirectory, cleaning, making_run
 from testbed.runs.job import DRAWN, UNDRAWN, Form, How
 from testbed.sandbox.processes import ENDING_SIGNALS, signals_handled

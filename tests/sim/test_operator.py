@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 import pytest
 
-from testbed.live.history import RunHistory
+from testbed.live.forks import RunHistory
 from testbed.model.checks import problems
 from testbed.model.files.scenarios import load_scenario
 from testbed.model.operator.commands import parse_command

@@ -32,8 +32,7 @@ from testbed.control_api import OVER, UNDER_WAY, Answer, SimulatedRequests, refu
 from testbed.device import library
 from testbed.device.paced.host import Loopback, PacedHost, Workloads
 from testbed.emulation.controller.live import SOCKET, LiveControl
-from testbed.emulation.endpoint.clock import now_ns
-from testbed.emulation.endpoint.health import HealthLog
+from testbed.emulation.endpoint.clock import HealthLog, now_ns
 from testbed.emulation.experiment.machine import cpu_model
 from testbed.emulation.experiment.programs import (
     GRACE_S,

@@ -29,14 +29,13 @@ from testbed.emulation.experiment.processes import (
     start_mapper,
 )
 from testbed.emulation.experiment.programs import GRACE_S, start_programs
-from testbed.emulation.fabric import management
 from testbed.emulation.fabric.capture import LinkCaptures
 from testbed.emulation.fabric.fabric import Fabric
 from testbed.emulation.fabric.link_model.link_control import LinkCounters
 from testbed.emulation.fabric.link_model.link_model import LinkModel
 from testbed.emulation.fabric.netlink.socket import NetlinkError
 from testbed.emulation.fabric.openvswitch import OpenVSwitch
-from testbed.emulation.fabric.ordinary import DelayProcess, OrdinaryTraffic
+from testbed.emulation.fabric.ordinary import DelayProcess, OrdinaryTraffic, install_management
 from testbed.host.outcome import TrafficProgress, outcomes
 from testbed.host.plan import plan_endpoints, rtt_timeout_s
 from testbed.host.traffic import SAMPLES_PER_RTT
@@ -383,7 +382,7 @@ def _start_devices(run: _Run, stack: ExitStack) -> None:
         for host in topology.hosts:
             ordinary.announce_planes(host)
     try:
-        management.install(topology, fabric.namespaces)
+        install_management(topology, fabric.namespaces)
     except NetlinkError as error:
         raise MachineError(f"no management network here: {error}", "modprobe bridge") from error
     delay = None

@@ -31,7 +31,7 @@ from testbed.emulation.fabric.layout import Layout, missing_addresses, receive_c
 from testbed.emulation.fabric.link_model import link_model, shaping
 from testbed.emulation.fabric.link_model.link_control import LinkCounters
 from testbed.emulation.fabric.link_model.link_model import LinkModel, Programs
-from testbed.emulation.fabric.mininet.net import FabricNet
+from testbed.emulation.fabric.net import FabricNet
 from testbed.emulation.fabric.netlink import requests
 from testbed.emulation.fabric.netlink.requests import Interface
 from testbed.emulation.fabric.netlink.socket import (

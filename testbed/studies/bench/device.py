@@ -29,9 +29,8 @@ from testbed.device.paced.fitting import measured
 from testbed.device.rendezvous import PORT
 from testbed.emulation.endpoint.device import open_device
 from testbed.emulation.experiment.calibration import calibrate
-from testbed.emulation.fabric import management
 from testbed.emulation.fabric.fabric import Fabric
-from testbed.emulation.fabric.ordinary import OrdinaryTraffic
+from testbed.emulation.fabric.ordinary import OrdinaryTraffic, install_management
 from testbed.emulation.perftest.ends import Bandwidth, call, require_success, serve
 from testbed.emulation.perftest.parameters import Parameters, Tool
 from testbed.model.errors import RunFailedError
@@ -109,7 +108,7 @@ def _sample() -> dict[str, float]:
     said: list[str] = []
     with Fabric(topology) as fabric:
         OrdinaryTraffic(topology, fabric.namespaces).install()
-        management.install(topology, fabric.namespaces)
+        install_management(topology, fabric.namespaces)
         with devices(fabric, said.append) as nics:
             if said:
                 raise RunFailedError(said[0])

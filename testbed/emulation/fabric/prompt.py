@@ -21,13 +21,12 @@ from typing import Any, NoReturn
 from mininet import cli
 from mininet.log import error, lg, output
 
-from testbed.emulation.fabric import management
 from testbed.emulation.fabric.capture import LinkCaptures
 from testbed.emulation.fabric.fabric import Fabric
 from testbed.emulation.fabric.interfaces import TUN_REMEDY
-from testbed.emulation.fabric.mininet.net import FabricCLI, FabricNet, NamespaceNode
+from testbed.emulation.fabric.net import FabricCLI, FabricNet, NamespaceNode
 from testbed.emulation.fabric.netlink.socket import NetlinkError
-from testbed.emulation.fabric.ordinary import DelayProcess, OrdinaryTraffic
+from testbed.emulation.fabric.ordinary import DelayProcess, OrdinaryTraffic, install_management
 from testbed.model.errors import SIGNALLED, ExitStatus, TestbedError
 from testbed.model.fabric.addressing import paths
 from testbed.model.fabric.nodes import Link, Node
@@ -545,7 +544,7 @@ def _first_process(
 def _management_network(fabric: Fabric, report: Callable[[str], None]) -> None:
     """Connect the hosts outside the fabric, if this machine can."""
     try:
-        management.install(fabric.topology, fabric.namespaces)
+        install_management(fabric.topology, fabric.namespaces)
     except NetlinkError as error:
         report(f"no management network here: {error}; remedy: modprobe bridge")
 
