@@ -21,7 +21,7 @@ import pytest
 from testbed.control_api import OPERATOR, RunRequests, SimulatedRequests, load_command
 from testbed.emulation.controller.live import SOCKET, Client, LiveControl, heal_all, socket_of
 from testbed.emulation.fabric.link_model.link_control import LinkControl
-from testbed.emulation.fabric.netlink.socket import NodeNamespaces
+from testbed.emulation.fabric.netlink import NodeNamespaces
 from testbed.model.errors import ExitStatus, InputError, Problem
 from testbed.model.faults.kinds import Fault
 from testbed.model.faults.record import FaultRecord

@@ -15,7 +15,7 @@ from testbed.emulation.fabric.fabric import Fabric
 from testbed.emulation.fabric.link_model import link_model
 from testbed.emulation.fabric.link_model.link_control import LinkControl, read_queues
 from testbed.emulation.fabric.link_model.link_model import direction_type
-from testbed.emulation.fabric.netlink.socket import NodeNamespaces
+from testbed.emulation.fabric.netlink import NodeNamespaces
 from testbed.model.errors import MachineError
 from testbed.model.fabric.addressing import Path
 from testbed.model.fabric.topology import Topology, shape_of

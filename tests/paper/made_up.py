@@ -15,8 +15,7 @@ from testbed.model.scenario import Scenario
 from testbed.model.summary import Time
 from testbed.model.workload import members
 from testbed.results.analysis.attainable import AttainableRate
-from testbed.results.analysis.delivery import FlowDelivery, InOrder
-from testbed.results.analysis.ev_states import Span
+from testbed.results.analysis.delivery import FlowDelivery, InOrder, Span
 from testbed.results.analysis.fault_metrics import FlowTables
 from testbed.results.records import ARRIVALS, Table
 from testbed.runs.result import Result

@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 
 from testbed.model.summary import Time
-from testbed.results.analysis.ev_states import Span
+from testbed.results.analysis.delivery import Span
 from testbed.results.analysis.fault_metrics import FlowTables
 from testbed.results.records import COMPLETIONS, LINKS, OPERATIONS
 from testbed.runs.result import Result

@@ -39,9 +39,9 @@ from typing import Any, NoReturn, Self
 from testbed.emulation.controller.live import SOCKET
 from testbed.emulation.controller.plan import OPENFLOW_PORT, ControllerPlan
 from testbed.emulation.controller.player import amend
+from testbed.emulation.fabric import requests
 from testbed.emulation.fabric.link_model.link_control import LinkControl
-from testbed.emulation.fabric.netlink import requests
-from testbed.emulation.fabric.netlink.socket import Netlink, NodeNamespaces
+from testbed.emulation.fabric.netlink import Netlink, NodeNamespaces
 from testbed.model.errors import RunFailedError
 from testbed.model.fabric.topology import Topology
 from testbed.model.faults.kinds import Kill

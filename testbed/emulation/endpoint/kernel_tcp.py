@@ -36,13 +36,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from testbed import mrc
+from testbed.emulation.fabric import requests
 from testbed.emulation.fabric.capabilities import MPTCP, require
 from testbed.emulation.fabric.interfaces import TUN_DEVICE, TUN_REMEDY, open_tun
 from testbed.emulation.fabric.link_model import shaping
-from testbed.emulation.fabric.netlink import requests
-from testbed.emulation.fabric.netlink.requests import GenericNetlink
-from testbed.emulation.fabric.netlink.socket import Netlink, Request
+from testbed.emulation.fabric.netlink import Netlink, Request
 from testbed.emulation.fabric.ordinary import inner_mtu
+from testbed.emulation.fabric.requests import GenericNetlink
 from testbed.host.plan import EndpointPlan, QpPlan
 from testbed.host.queue_pairs import Stack
 from testbed.model.closeable import Closeable

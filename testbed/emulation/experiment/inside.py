@@ -33,7 +33,7 @@ from testbed.emulation.fabric.capture import LinkCaptures
 from testbed.emulation.fabric.fabric import Fabric
 from testbed.emulation.fabric.link_model.link_control import LinkCounters
 from testbed.emulation.fabric.link_model.link_model import LinkModel
-from testbed.emulation.fabric.netlink.socket import NetlinkError
+from testbed.emulation.fabric.netlink import NetlinkError
 from testbed.emulation.fabric.openvswitch import OpenVSwitch
 from testbed.emulation.fabric.ordinary import DelayProcess, OrdinaryTraffic, install_management
 from testbed.host.outcome import TrafficProgress, outcomes

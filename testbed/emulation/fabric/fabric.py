@@ -25,16 +25,14 @@ from typing import Self
 
 from pyroute2.netlink.rtnl import RTM_GETLINK
 
-from testbed.emulation.fabric import interfaces, routes
+from testbed.emulation.fabric import interfaces, requests, routes
 from testbed.emulation.fabric.interfaces import write_sysctl
 from testbed.emulation.fabric.layout import Layout, missing_addresses, receive_cpu
 from testbed.emulation.fabric.link_model import link_model, shaping
 from testbed.emulation.fabric.link_model.link_control import LinkCounters
 from testbed.emulation.fabric.link_model.link_model import LinkModel, Programs
 from testbed.emulation.fabric.net import FabricNet
-from testbed.emulation.fabric.netlink import requests
-from testbed.emulation.fabric.netlink.requests import Interface
-from testbed.emulation.fabric.netlink.socket import (
+from testbed.emulation.fabric.netlink import (
     WITHOUT_COUNTERS,
     LinkMessage,
     Netlink,
@@ -43,6 +41,7 @@ from testbed.emulation.fabric.netlink.socket import (
     Request,
     attributes,
 )
+from testbed.emulation.fabric.requests import Interface
 from testbed.model.closeable import Closeable
 from testbed.model.errors import MachineError, RunFailedError
 from testbed.model.fabric.addressing import Path as FabricPath

@@ -23,7 +23,7 @@ from mininet.topo import Topo
 
 from testbed.emulation.fabric.interfaces import write_sysctl
 from testbed.emulation.fabric.link_model.link_control import LinkControl, read_link
-from testbed.emulation.fabric.netlink.socket import NodeNamespaces
+from testbed.emulation.fabric.netlink import NodeNamespaces
 from testbed.model.fabric.addressing import ordinary_address
 from testbed.model.fabric.nodes import Link
 from testbed.model.fabric.topology import Topology

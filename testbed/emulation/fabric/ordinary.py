@@ -42,7 +42,7 @@ from ipaddress import IPv4Interface, IPv6Network
 from pathlib import Path
 from typing import NoReturn
 
-from testbed.emulation.fabric import interfaces, routes
+from testbed.emulation.fabric import interfaces, requests, routes
 from testbed.emulation.fabric.interfaces import (
     DROPPED_IN_SENDING,
     open_tun,
@@ -51,15 +51,14 @@ from testbed.emulation.fabric.interfaces import (
 )
 from testbed.emulation.fabric.layout import Layout, missing_addresses
 from testbed.emulation.fabric.link_model.link_control import SlowLinks
-from testbed.emulation.fabric.netlink import requests
-from testbed.emulation.fabric.netlink.requests import GenericNetlink, Interface
-from testbed.emulation.fabric.netlink.socket import (
+from testbed.emulation.fabric.netlink import (
     SEG6_IPTUN_MODE_ENCAP_RED,
     Netlink,
     NodeNamespace,
     NodeNamespaces,
     Request,
 )
+from testbed.emulation.fabric.requests import GenericNetlink, Interface
 from testbed.emulation.fabric.routes import Encapsulation, Route
 from testbed.model.closeable import Closeable
 from testbed.model.errors import RunFailedError

@@ -25,7 +25,7 @@ from testbed.emulation.fabric.capture import LinkCaptures
 from testbed.emulation.fabric.fabric import Fabric
 from testbed.emulation.fabric.interfaces import TUN_REMEDY
 from testbed.emulation.fabric.net import FabricCLI, FabricNet, NamespaceNode
-from testbed.emulation.fabric.netlink.socket import NetlinkError
+from testbed.emulation.fabric.netlink import NetlinkError
 from testbed.emulation.fabric.ordinary import DelayProcess, OrdinaryTraffic, install_management
 from testbed.model.errors import SIGNALLED, ExitStatus, TestbedError
 from testbed.model.fabric.addressing import paths

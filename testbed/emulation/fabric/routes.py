@@ -25,11 +25,10 @@ from typing import Any
 from pyroute2.netlink.rtnl import RTM_GETNEIGH, RTM_GETROUTE
 from pyroute2.netlink.rtnl.rtmsg import LWTUNNEL_ENCAP_SEG6, LWTUNNEL_ENCAP_SEG6_LOCAL
 
+from testbed.emulation.fabric import requests
 from testbed.emulation.fabric.interfaces import write_sysctl
 from testbed.emulation.fabric.layout import RT_TABLE_LOCAL, Layout, read_addresses
-from testbed.emulation.fabric.netlink import requests
-from testbed.emulation.fabric.netlink.requests import Template, add_next_hop, source_port_rule
-from testbed.emulation.fabric.netlink.socket import (
+from testbed.emulation.fabric.netlink import (
     NEXT_CSID,
     SEG6_IPTUN_MODE_ENCAP_RED,
     SEG6_LOCAL_ACTION_END,
@@ -40,6 +39,7 @@ from testbed.emulation.fabric.netlink.socket import (
     Request,
     RouteMessage,
 )
+from testbed.emulation.fabric.requests import Template, add_next_hop, source_port_rule
 from testbed.model.errors import RunFailedError
 from testbed.model.fabric.addressing import (
     BLOCK_BITS,

@@ -36,10 +36,10 @@ from testbed.results.analysis.delivery import (
     InOrder,
     advances,
     delivered_point,
+    ev_spans,
     in_order,
     placed_bytes,
 )
-from testbed.results.analysis.ev_states import ev_spans
 from testbed.results.analysis.fault_metrics import (
     AVERAGED_RTTS,
     Course,

@@ -23,7 +23,7 @@ from testbed.emulation.endpoint.nic import Carriers
 from testbed.emulation.fabric.fabric import Fabric
 from testbed.emulation.fabric.link_model import link_model as model
 from testbed.emulation.fabric.link_model import shaping
-from testbed.emulation.fabric.netlink.socket import Request
+from testbed.emulation.fabric.netlink import Request
 from testbed.emulation.fabric.openvswitch import OpenVSwitch, available
 from testbed.model.fabric.addressing import nic_address
 from testbed.model.fabric.nodes import Node

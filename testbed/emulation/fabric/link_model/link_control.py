@@ -19,7 +19,7 @@ from typing import Any
 
 from pyroute2.netlink.rtnl import RTM_GETLINK, RTM_GETQDISC
 
-from testbed.emulation.fabric import routes
+from testbed.emulation.fabric import requests, routes
 from testbed.emulation.fabric.interfaces import (
     DROPPED_IN_SENDING,
     SENT_BYTES,
@@ -29,8 +29,7 @@ from testbed.emulation.fabric.interfaces import (
 from testbed.emulation.fabric.layout import Layout
 from testbed.emulation.fabric.link_model import shaping
 from testbed.emulation.fabric.link_model.link_model import BUILD_REMEDY, LinkModel
-from testbed.emulation.fabric.netlink import requests
-from testbed.emulation.fabric.netlink.socket import (
+from testbed.emulation.fabric.netlink import (
     WITHOUT_COUNTERS,
     LinkMessage,
     Netlink,

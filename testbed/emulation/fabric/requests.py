@@ -37,7 +37,7 @@ from pyroute2.netlink.generic.mptcp import (
     mptcp_msg,
 )
 
-from testbed.emulation.fabric.netlink.socket import (
+from testbed.emulation.fabric.netlink import (
     AddressMessage,
     LinkMessage,
     Message,
