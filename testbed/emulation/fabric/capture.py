@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from testbed.model.closeable import Closeable
-from testbed.model.errors import RunFailedError
+from testbed.model.errors import InputError, RunFailedError
 from testbed.model.fabric.nodes import Link, Port
 from testbed.model.fabric.topology import ETHERNET_HEADER, LINK_MTU
 from testbed.model.units import NS_PER_S
@@ -204,7 +204,7 @@ class LinkCaptures:
             realtime_offset_ns: CLOCK_REALTIME minus CLOCK_MONOTONIC.
 
         Raises:
-            OSError: a file cannot be written.
+            InputError: a file cannot be written.
         """
         self.files = files
         frames = _ring_frames(2 * len(files))
@@ -251,7 +251,11 @@ class _LinkFile:
 
     def __init__(self, link: Link, file: Path, ring_frames: int) -> None:
         self.name = link.name
-        self._output = file.open("wb", buffering=0)
+        try:
+            self._output = file.open("wb", buffering=0)
+        except OSError as error:
+            expected = f"a file to write ({str(error.strerror).lower()})"
+            raise InputError.of("--pcap", str(file), expected) from None
         self._ports = [port.name for port in link.ports]
         self.captures = [PortCapture(port, ring_frames) for port in link.ports]
         self._waiting: list[tuple[CapturedFrame, int]] = []
