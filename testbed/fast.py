@@ -20,7 +20,6 @@ _AROUND_THE_CORE = (
     "sim/engine",
     "sim/host",
     "sim/link",
-    "sim/packet",
 )
 """Modules outside the core that handle each packet: of the endpoint, and of the simulator.
 

@@ -46,7 +46,7 @@ from testbed.mrc.qp import QpState, QpStateError, QueuePair
 from testbed.mrc.wire.codec import decode
 from testbed.mrc.wire.control import EndpointRequest, Packet
 from testbed.mrc.wire.datagram import Arrival, Datagram, Outbound
-from testbed.mrc.wire.packets import DecodeError, DecodeReason
+from testbed.mrc.wire.kinds import DecodeError, DecodeReason
 
 __all__ = [
     "NEVER",

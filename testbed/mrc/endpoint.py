@@ -30,8 +30,7 @@ from testbed.mrc.entropy import EvProfile
 from testbed.mrc.wire.codec import seal
 from testbed.mrc.wire.control import EndpointRequest, EndpointResponse
 from testbed.mrc.wire.datagram import Datagram
-from testbed.mrc.wire.kinds import DEFAULT_OPTIONS, WireOptions
-from testbed.mrc.wire.packets import nominal_size
+from testbed.mrc.wire.kinds import DEFAULT_OPTIONS, WireOptions, nominal_size
 
 PORTS: Final = 32
 """Bits of a port status update's mask (OCP MRC 1.0)."""

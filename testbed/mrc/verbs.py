@@ -45,8 +45,7 @@ from testbed.mrc.events import Event
 from testbed.mrc.message import CompletionStatus, MemoryRegion, MemoryTable, Payload, Region
 from testbed.mrc.qp import QpState, QpStateError, QueuePair, may_become
 from testbed.mrc.wire.datagram import Arrival, Datagram, Outbound
-from testbed.mrc.wire.kinds import DEFAULT_OPTIONS, WireOptions
-from testbed.mrc.wire.packets import Buffer
+from testbed.mrc.wire.kinds import DEFAULT_OPTIONS, Buffer, WireOptions
 
 # --------------------------------------------------------------------------------------------------
 # The queue pair of the verbs API, its completion queue and the entries of that queue.

@@ -19,7 +19,7 @@ from testbed.mrc import NEVER, Arrival, Datagram
 from testbed.mrc.wire.datagram import new
 from testbed.sim.engine import Engine, Event
 from testbed.sim.fabric import Fabric
-from testbed.sim.packet import Deliver, Hop, Packet
+from testbed.sim.link import Deliver, Hop, Packet
 
 
 class Receiver(Protocol):

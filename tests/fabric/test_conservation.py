@@ -16,7 +16,7 @@ from testbed.model.fabric.topology import Topology
 from testbed.model.faults.impairment import Impairment
 from testbed.mrc.constants import ECN_CE, DscpClasses
 from testbed.mrc.wire.codec import decode
-from testbed.mrc.wire.packets import DecodeError
+from testbed.mrc.wire.kinds import DecodeError
 from tests.sandbox import in_sandbox, run_in_sandbox
 
 from .flood import Receiver, Stream, in_background, send

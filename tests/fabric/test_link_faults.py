@@ -16,7 +16,7 @@ from testbed.model.fabric.topology import Topology
 from testbed.model.faults.impairment import HEALTHY, PPM, Impairment
 from testbed.mrc.constants import DscpClasses
 from testbed.mrc.wire.codec import decode
-from testbed.mrc.wire.packets import DecodeError
+from testbed.mrc.wire.kinds import DecodeError
 from testbed.sandbox import namespaces
 from tests.sandbox import in_sandbox, run_in_sandbox
 from tests.waiting import wait_until

@@ -23,7 +23,7 @@ from testbed.model.faults.impairment import HEALTHY, Impairment
 from testbed.mrc.constants import ECN_CE, DscpClasses
 from testbed.mrc.wire.codec import decode
 from testbed.mrc.wire.headers import TSETH
-from testbed.mrc.wire.packets import TRIMMED_BYTES, TrimmedWrite, Write
+from testbed.mrc.wire.kinds import TRIMMED_BYTES, TrimmedWrite, Write
 from tests.sandbox import in_sandbox, run_in_sandbox
 from tests.waiting import WATCHDOG_S, wait_until
 

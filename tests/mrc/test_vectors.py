@@ -20,8 +20,15 @@ from testbed.mrc.wire.control import (
     ReliabilityProbe,
     Sack,
 )
-from testbed.mrc.wire.kinds import IMMEDIATE_OPCODES, KIND_OF, WRITE, Opcode, WireOptions
-from testbed.mrc.wire.packets import TrimmedWrite, Write
+from testbed.mrc.wire.kinds import (
+    IMMEDIATE_OPCODES,
+    KIND_OF,
+    WRITE,
+    Opcode,
+    TrimmedWrite,
+    WireOptions,
+    Write,
+)
 from tests.packet_reader import headers_behind, read
 
 from .test_wire import write_bytes

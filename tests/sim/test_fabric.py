@@ -9,7 +9,7 @@ from testbed.model.files.topologies import load_topology
 from testbed.mrc import Datagram, DscpClasses
 from testbed.sim.engine import Engine
 from testbed.sim.fabric import Fabric, Timing
-from testbed.sim.packet import Packet
+from testbed.sim.link import Packet
 
 
 def _transit_ns(topology: Topology, src: int, dst: int, path: Path) -> tuple[int, Packet]:

@@ -44,7 +44,7 @@ from testbed.mrc.wire.kinds import WireOptions
 from testbed.sim.engine import Engine
 from testbed.sim.fabric import Fabric
 from testbed.sim.host import SIMULATED_ROUNDS_PER_RTT, Egress, Host, Receiver
-from testbed.sim.packet import Packet
+from testbed.sim.link import Packet
 
 _NETWORKS: Final = range(64, 255)
 """The second byte of a run's addresses; others use the lower ones by hand."""

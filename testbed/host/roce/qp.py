@@ -28,7 +28,7 @@ from testbed.mrc import (
 from testbed.mrc.congestion.control import RttEstimator
 from testbed.mrc.constants import ECN_CE
 from testbed.mrc.message import check_write
-from testbed.mrc.wire.packets import Buffer
+from testbed.mrc.wire.kinds import Buffer
 
 
 class RoceQp:

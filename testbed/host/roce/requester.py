@@ -19,7 +19,7 @@ from testbed.mrc.congestion.control import RttEstimator
 from testbed.mrc.constants import NS_PER_S
 from testbed.mrc.message import Message
 from testbed.mrc.recovery.send_queue import SendQueue
-from testbed.mrc.wire.packets import unwrap_psn, wrap_psn
+from testbed.mrc.wire.kinds import unwrap_psn, wrap_psn
 
 
 @dataclass(slots=True)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from testbed.host.roce.config import Shared
 from testbed.host.roce.wire import FIRSTS, LASTS, Ack, Cnp, Nak, Reth, Write
 from testbed.mrc import AccessError, MemoryTable, MessageDelivered, Placed, ReceiveCompletion
-from testbed.mrc.wire.packets import unwrap_psn, wrap_psn
+from testbed.mrc.wire.kinds import unwrap_psn, wrap_psn
 
 
 @dataclass(slots=True)

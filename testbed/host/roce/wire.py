@@ -29,7 +29,7 @@ from testbed.mrc.constants import (
 from testbed.mrc.wire.codec import BASE, UDP_NEXT_HEADER, encode_base, icrc
 from testbed.mrc.wire.crc import crc32
 from testbed.mrc.wire.headers import BTH, IMMDT, RETH, UDP
-from testbed.mrc.wire.packets import Buffer, PacketFields
+from testbed.mrc.wire.kinds import Buffer, PacketFields
 
 PSN_WINDOW: Final = 1 << 23
 """PSNs that may be outstanding: half of the number space (IBTA 9.7.1)."""

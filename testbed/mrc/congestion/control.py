@@ -14,7 +14,7 @@ from testbed.mrc.constants import NS_PER_S, RCVD_BYTES_UNIT, EvMark, NackReason
 from testbed.mrc.transmission import Transmission
 from testbed.mrc.wire.control import Sack
 from testbed.mrc.wire.datagram import new
-from testbed.mrc.wire.packets import nominal_size
+from testbed.mrc.wire.kinds import nominal_size
 
 
 class SackReport(NamedTuple):

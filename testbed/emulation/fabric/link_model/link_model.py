@@ -34,7 +34,7 @@ from testbed.model.faults.impairment import PPM
 from testbed.model.run_files.content import LinkCounts
 from testbed.model.units import NS_PER_S
 from testbed.mrc.constants import DscpClasses
-from testbed.mrc.wire.packets import TRIMMED_BYTES
+from testbed.mrc.wire.kinds import TRIMMED_BYTES
 from testbed.sandbox import namespaces
 from testbed.sandbox.system_calls import last_error
 
