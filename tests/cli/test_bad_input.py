@@ -458,7 +458,10 @@ LONG_TEXT = "write the key, a colon and >, and its whole text below, with blanks
         (b"name: \x01\n", ["found invalid YAML", "special characters are not allowed"]),
         (
             f"name: {'1' * 5000}\n",
-            [f"bad.yaml:1: name: found {'1' * 60}..., expected a number that YAML can read"],
+            [
+                f"bad.yaml:1: name: found {'1' * 60}..., expected a number that YAML can read",
+                "remedy: put text in quotes",
+            ],
         ),
         ("name:x\n", ["bad.yaml: found name:x", "put a blank after the colon: name: x"]),
         ("name: x\nduration\nseed: 3\n", ["bad.yaml:2: found duration, expected a key, a colon"]),

@@ -763,7 +763,7 @@ class _Reader:
             return self._text(value, path) if isinstance(value, str) else value
         except ValueError:  # such as a number of 5,000 digits
             where, found = self.document.where(path), self.document.texts[path]
-            remedy = f'write text in quotes: "{node.value}"'
+            remedy = "put text in quotes"
             self.problems.append(Problem(where, found, "a number that YAML can read", remedy))
             return None
 
