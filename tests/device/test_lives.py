@@ -23,6 +23,7 @@ from testbed.device.compiling import IBVERBS
 from testbed.device.programs import Program
 from testbed.device.protocol import SOCKET_VARIABLE, Call, Op
 from testbed.model.errors import MachineError
+from tests.commands import completed
 from tests.device.one_nic import NAME, OneNic, serving
 from tests.device.test_device import Client
 from tests.device.verbs import AsyncEvent, End, VerbsError
@@ -162,9 +163,24 @@ def test_who_is_refused_by_the_nic_keeps_its_own_descriptors(tmp_path: Path) -> 
     text = "#include <errno.h>\nlong send() { errno = EPIPE; return -1; }\n"
     (tmp_path / "send.c").write_text(text)
     hung_up = str(tmp_path / "send.so")
-    command = ("gcc", "-shared", "-fPIC", "-o", hung_up, str(tmp_path / "send.c"))
-    subprocess.run(command, check=True)
+    gcc("-shared", "-fPIC", "-o", hung_up, str(tmp_path / "send.c"))
     assert said("refused", tmp_path, LD_PRELOAD=hung_up) == f"{errno.EIO} True"
+
+
+@pytest.mark.skipif(shutil.which("gcc") is None, reason="needs gcc")
+def test_another_preloaded_library_and_the_sanitizer_stand_beside_it(tmp_path: Path) -> None:
+    """The library passes calls on to the next one; the sanitizer insists on no order."""
+    program, beside = str(tmp_path / "behind"), str(tmp_path / "beside.so")
+    source = str(ROOT / "tests/device/c/behind.c")
+    gcc("-fsanitize=address", "-o", program, source)
+    gcc("-DBESIDE", "-shared", "-fPIC", "-o", beside, source, "-ldl")
+    own = library.put_into(tmp_path / "library").environment({"LD_PRELOAD": beside})
+    done = completed([program], env=own)
+    assert (done.stdout, done.returncode) == ("beside\nsocket\n", 0), done.stderr
+
+
+def gcc(*arguments: str) -> None:
+    subprocess.run(["gcc", "-Wall", *arguments], check=True)
 
 
 @pytest.mark.parametrize("wrong", ["twice", "later", "end"])
