@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from testbed.emulation.experiment.capacity import Capacity, load_capacity, save_capacity
+from testbed.emulation.experiment.machine import Capacity, load_capacity, save_capacity
 from testbed.model.errors import ExitStatus, InputError
 from testbed.results.run_directory import making_run
 from testbed.rights import acting_for, as_root, caller, reading_for

@@ -12,8 +12,7 @@ from typing import Final
 from testbed.device.control import Controller
 from testbed.device.programs import Program, owner_of
 from testbed.device.protocol import SOCKET
-from testbed.device.queues import ProgramQp
-from testbed.device.rings import ProgramError
+from testbed.device.queues import ProgramError, ProgramQp
 from testbed.emulation.endpoint.base_device import BaseDevice
 from testbed.model.closeable import Closeable
 

@@ -19,8 +19,7 @@ from pathlib import Path
 from select import select
 from typing import TYPE_CHECKING, Any, Protocol
 
-from testbed.control_api import OVER, refused_request
-from testbed.live.access import Access
+from testbed.control_api import OVER, Access, refused_request
 from testbed.live.forks import FORKS
 from testbed.model.errors import InputError, RunFailedError
 from testbed.model.run_files.layout import LOGS

@@ -16,8 +16,7 @@ its EV is given back what that loss took from it ("spurious").
 """
 
 from testbed.mrc.config import QpConfig
-from testbed.mrc.congestion.control import RttEstimator
-from testbed.mrc.congestion.window import TRIMS, Flight, Window
+from testbed.mrc.congestion.control import TRIMS, Flight, RttEstimator, Window
 from testbed.mrc.constants import MPR_UNIT, NEVER, EvMark, NackReason
 from testbed.mrc.endpoint import Endpoint
 from testbed.mrc.entropy import Ev

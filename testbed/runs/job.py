@@ -255,7 +255,7 @@ class PlannedRun:
         return replace(self, job=job, scenario=scenario, load=load)
 
     def verdict(self, summary: Summary) -> State:
-        from testbed.results.analysis.trust.verdict import FINDINGS  # it loads Polars
+        from testbed.results.analysis.verdict import FINDINGS  # it loads Polars
 
         stalled = self.may_stall and FINDINGS.issuperset(summary.reasons)
         return "trusted" if stalled else summary.verdict

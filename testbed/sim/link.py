@@ -18,9 +18,9 @@ from random import Random
 from typing import Final
 
 from testbed.model.fabric.addressing import flow_label_of_ev
-from testbed.model.fabric.shape import Shape
+from testbed.model.fabric.topology import Shape
 from testbed.model.faults.impairment import Impairment
-from testbed.model.run_files.run import LinkCounts
+from testbed.model.run_files.content import LinkCounts
 from testbed.model.units import NS_PER_S
 from testbed.mrc import NEVER, DscpClasses
 from testbed.mrc.constants import ECN_CE

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from testbed.emulation.experiment.capacity import load_capacity, save_capacity
+from testbed.emulation.experiment.machine import load_capacity, save_capacity
 from testbed.model.errors import ExitStatus
 from testbed.model.run_files.layout import SUMMARY
 from testbed.model.summary import Summary

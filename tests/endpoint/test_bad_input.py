@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from testbed.emulation.endpoint.carriers import Carriers
+from testbed.emulation.endpoint.nic import Carriers
 from testbed.emulation.endpoint.process import Endpoint
 from testbed.emulation.fabric.fabric import Fabric
 from testbed.host.plan import plan_endpoints

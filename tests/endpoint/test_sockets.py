@@ -7,8 +7,8 @@ from ipaddress import IPv6Address
 import pytest
 
 from testbed.emulation.endpoint.sockets import BATCH, MAX_PACKET, HostSockets, Received
-from testbed.emulation.fabric.netlink import requests
-from testbed.emulation.fabric.netlink.socket import NodeNamespaces
+from testbed.emulation.fabric import requests
+from testbed.emulation.fabric.netlink import NodeNamespaces
 from testbed.mrc import DecodeError, decode
 from testbed.mrc.wire.packets import DecodeReason
 from testbed.sandbox.namespaces import enter_netns

@@ -9,10 +9,16 @@ from typing import Any
 
 import pytest
 
-from testbed.live.fork import DIFFERENCE, SCENARIO, ComparedPart, Difference
-from testbed.live.fork import main as make_fork
-from testbed.live.forks import FORKS, Forks
-from testbed.live.history import RunHistory
+from testbed.live.forks import (
+    DIFFERENCE,
+    FORKS,
+    SCENARIO,
+    ComparedPart,
+    Difference,
+    Forks,
+    RunHistory,
+)
+from testbed.live.forks import main as make_fork
 from testbed.model.errors import InputError
 from testbed.model.scenario import Scenario
 from testbed.results.run_data import load_run

@@ -12,7 +12,7 @@ import pytest
 
 from testbed.mrc import CompletionStatus, Datagram, EvChanged
 from testbed.mrc.config import Capabilities
-from testbed.mrc.congestion.window import FixedWindow, Window
+from testbed.mrc.congestion.control import FixedWindow, Window
 from testbed.mrc.constants import EndpointOp, EvMark, NackReason, NakCode
 from testbed.mrc.wire.control import Ack, EndpointRequest, EndpointResponse, Nack, Sack
 from testbed.mrc.wire.kinds import Opcode

@@ -6,8 +6,8 @@ import polars as pl
 import pytest
 
 from testbed.model.files.scenarios import load_scenario
+from testbed.model.run_files.content import HostRecord, RunRecord
 from testbed.model.run_files.manifest import Manifest
-from testbed.model.run_files.run import HostRecord, RunRecord
 from testbed.model.summary import OperationSummary
 from testbed.model.summary.unit import NEVER
 from testbed.model.workload import (

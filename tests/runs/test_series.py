@@ -15,7 +15,6 @@ from testbed.model.summary.unit import NEVER
 from testbed.results.analysis.estimates import difference
 from testbed.results.comparison import Group, compare
 from testbed.results.report.comparison_report import as_data, format_estimate
-from testbed.runs.finding import find_cases, groups_of
 from testbed.runs.job import JobRecord, PlannedRun
 from testbed.runs.series import (
     Series,
@@ -24,6 +23,8 @@ from testbed.runs.series import (
     SeriesRun,
     Settings,
     case_folder,
+    find_cases,
+    groups_of,
     load_series,
     named,
     new_series,

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from testbed.host.rounds import OUTER_BYTES
-from testbed.model.fabric.shape import Shape
+from testbed.model.fabric.topology import Shape
 from testbed.model.faults.impairment import Impairment
 from testbed.mrc import Datagram, DscpClasses
 from testbed.mrc.wire.codec import encode_write

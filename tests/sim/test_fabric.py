@@ -3,8 +3,7 @@
 import pytest
 
 from testbed.model.fabric.addressing import Path, ev_for_path, paths
-from testbed.model.fabric.shape import NIC_QUEUE_BDP, NO_LIMIT
-from testbed.model.fabric.topology import Topology
+from testbed.model.fabric.topology import NIC_QUEUE_BDP, NO_LIMIT, Topology
 from testbed.model.faults.impairment import Impairment
 from testbed.model.files.topologies import load_topology
 from testbed.mrc import Datagram, DscpClasses

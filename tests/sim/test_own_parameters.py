@@ -11,7 +11,7 @@ import pytest
 
 import testbed
 from testbed.host.own_code import OwnSelector, run_apart
-from testbed.live.history import as_files
+from testbed.live.forks import as_files
 from testbed.model.errors import InputError
 from testbed.model.files.scenarios import load_recorded, load_scenario
 from testbed.model.own_code import OwnCode, parameters_of

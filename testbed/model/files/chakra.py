@@ -30,7 +30,6 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from testbed.model.collectives import all_to_all, in_order, ring, rings, tree
 from testbed.model.errors import InputError, MachineError
 from testbed.model.file_names import is_there
 from testbed.model.files.goal import MAX_RANKS, require_end
@@ -45,6 +44,11 @@ from testbed.model.graph import (
     Graph,
     Operation,
     TooLargeError,
+    all_to_all,
+    in_order,
+    ring,
+    rings,
+    tree,
 )
 
 MAX_FILE = 100 << 20

@@ -11,7 +11,6 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from testbed.model.checks import refuse_code, require_no_code, unknown_metric
 from testbed.model.errors import InputError, Problem, RefusedValueError, did_you_mean, raise_any
-from testbed.model.expect import Bound, Number
 from testbed.model.fabric.topology import NAME_PATTERN
 from testbed.model.file_names import for_directory
 from testbed.model.files.catalog import find_scenario, is_path
@@ -21,12 +20,12 @@ from testbed.model.files.scenarios import Dilation, load_scenario
 from testbed.model.files.validation import validated
 from testbed.model.own_code import REFERENCE, OwnCode
 from testbed.model.part import Part
-from testbed.model.scenario import MAX_SEED, Scenario
+from testbed.model.scenario import MAX_SEED, Bound, Number, Scenario
 from testbed.model.summary.scopes import SCOPES
 from testbed.model.summary.unit import Unit
 from testbed.runs.job import Form
 from testbed.runs.making import require_makeable
-from testbed.runs.scenarios import plain
+from testbed.runs.python import plain
 from testbed.runs.series import SeriesPlan, plan_series
 from testbed.studies.study.inputs import NAMES_FILES, OF_PROGRAMS, OF_WORKLOADS
 from testbed.studies.study.own_metrics import title_of, unit_of

@@ -19,8 +19,8 @@ import polars as pl
 import pytest
 
 from testbed.device.library import put_into
-from testbed.device.paced.loopback import Loopback
-from testbed.emulation.controller.client import Client, socket_of
+from testbed.device.paced.host import Loopback
+from testbed.emulation.controller.live import Client, socket_of
 from testbed.emulation.experiment.programs import MASTER_PORT
 from testbed.model.errors import InputError, MachineError
 from testbed.model.fabric.topology import Topology
