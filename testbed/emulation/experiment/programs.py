@@ -13,6 +13,7 @@ are read here:
 
 import os
 import pwd
+import resource
 import selectors
 import shlex
 import shutil
@@ -421,6 +422,9 @@ class _Programs:
     _told: bool = False
     _finishing: bool = False
     _stack: ExitStack = field(default_factory=ExitStack)
+    _descriptors: tuple[int, int] = field(
+        default_factory=lambda: resource.getrlimit(resource.RLIMIT_NOFILE)
+    )
     _recorder: Recorder = field(init=False)
     _crews: list[_Crew] = field(default_factory=list)
     _awaited: set[OperationStart] = field(default_factory=set)
@@ -435,6 +439,8 @@ class _Programs:
         if not Path(f"/proc/self/fd/{_REPORTS}").exists():
             os.dup2(0, _REPORTS)  # nothing else of this process shall have this number
         signal.signal(signal.SIGINT, signal.SIG_DFL)  # otherwise programs would ignore it, too
+        _, most = self._descriptors
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # four for each program
         self._recorder = Recorder(raw_path(self.directory / RAW, PROGRAMS, OPERATIONS), OPERATIONS)
         self._stack.enter_context(self._recorder)
         self._stack.enter_context(self._selector)
@@ -563,6 +569,7 @@ class _Programs:
 
         def prepare() -> None:
             os.dup2(reports, _REPORTS)
+            resource.setrlimit(resource.RLIMIT_NOFILE, self._descriptors)
             die_with_parent(parent)
 
         return subprocess.Popen(  # noqa: S603 - the scenario's own, as it announces
