@@ -7,7 +7,7 @@ import pytest
 
 from testbed.model.files.scenarios import load_scenario
 from testbed.model.run_files.manifest import Manifest
-from testbed.model.run_files.run import HostRecord, RunRecord
+from testbed.model.run_files.run import HostRecord, OpenOperation, RunRecord
 from testbed.model.summary import OperationSummary
 from testbed.model.summary.unit import NEVER
 from testbed.model.workload import (
@@ -15,6 +15,7 @@ from testbed.model.workload import (
     AllToAll,
     Collective,
     Connections,
+    Program,
     SendRecv,
     Training,
     Workload,
@@ -34,6 +35,17 @@ def _table(*rows: Row) -> pl.DataFrame:
 def _measured(
     workload: Workload, *rows: Row, duration_s: float = 3, begun: int = 0
 ) -> OperationSummary:
+    (measured,) = _measured_all(workload, _table(*rows), duration_s, begun)
+    return measured
+
+
+def _measured_all(
+    workload: Workload,
+    table: pl.DataFrame,
+    duration_s: float,
+    begun: int = 0,
+    left: tuple[OpenOperation, ...] = (),
+) -> tuple[OperationSummary, ...]:
     """What is measured of a run on a fabric with a dilation of 10,000."""
     changes = {"workload": workload, "duration": round(duration_s * 1e9)}
     data = RunData(
@@ -46,13 +58,13 @@ def _measured(
             base_rtt_ns=10**8,
             flows=(),
             hosts={"h0": HostRecord(begun={"transfer": begun})},
+            open_operations=left,
         ),
         faults=(),
         health=(),
-        tables={OPERATIONS: _table(*rows)},
+        tables={OPERATIONS: table},
     )
-    (measured,) = summarise_operations(data)
-    return measured
+    return summarise_operations(data)
 
 
 def _rounds(kind: str, *seconds: float, start: float = 0.0) -> list[Row]:
@@ -167,3 +179,34 @@ def test_a_transfer_without_end_is_no_operation() -> None:
     matrix[0] = matrix[0].model_copy(update={"size": 0})
     measured = _measured(Connections(matrix=tuple(matrix)), _transfer(1, 0, 0.5), begun=2)
     assert (measured.planned, measured.begun, measured.count, measured.unfinished) == (2, 2, 1, 1)
+
+
+def _reported(
+    *rows: tuple[str, int, float, float], still_open: tuple[str, int, float] | None = None
+) -> tuple[OperationSummary, ...]:
+    """What is measured of steps that two programs report: host, number, begin and end."""
+    table = _table(*((end, begin, host, "step", number, 0, 2) for host, number, begin, end in rows))
+    host, number, start_s = still_open or ("", 0, 0.0)
+    left = OpenOperation(host=host, kind="step", number=number, start_s=start_s)
+    return _measured_all(
+        Program(command=("sh",)), table, duration_s=10, left=(left,) if still_open else ()
+    )
+
+
+def test_a_step_that_a_host_reports_again_lasts_until_its_last_end() -> None:
+    (step,) = _reported(("h0", 0, 0.0, 1.0), ("h0", 0, 2.0, 3.0), ("h1", 0, 0.5, 2.5))
+    assert (step.begun, step.count, step.unfinished) == (1, 1, 0)
+    assert step.max.ms == pytest.approx(3000)
+    (step,) = _reported(("h0", 0, 0.0, 1.0), ("h1", 0, 0.0, 1.0), *[("h0", 1, 1.0, 2.0)] * 2)
+    assert (step.begun, step.count, step.unfinished) == (2, 1, 1)
+
+
+def test_steps_of_which_each_host_has_another_number_never_finish() -> None:
+    (step,) = _reported(("h0", 0, 0.0, 1.0), ("h1", 1, 0.0, 1.0))
+    assert (step.hosts, step.begun, step.count, step.unfinished) == (2, 2, 0, 2)
+    assert step.median.ms == NEVER
+
+
+def test_a_step_that_begins_after_the_run_is_none_of_it() -> None:
+    """A program may report while it ends."""
+    assert _reported(still_open=("h0", 0, 10.5)) == ()

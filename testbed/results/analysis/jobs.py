@@ -75,10 +75,9 @@ def _time_s(data: RunData, job: Job) -> float | None:
         all_done = done.height == sum(map(len, workload.planned.values()))
         return float(done["t"].max()) - start_s if all_done else NEVER  # type: ignore[arg-type]
     if isinstance(workload, Program) and not workload.endless:
-        ends = [each.ended_s for each in data.run.programs if each.job == job.name]
-        by_themselves = not any(p.stopped for p in data.run.programs if p.job == job.name)
-        known = [end for end in ends if end is not None]
-        return max(known) - start_s if by_themselves and len(known) == len(ends) else NEVER
+        programs = [each for each in data.run.programs if each.job == job.name]
+        ends = [each.ended_s if each.status == 0 else None for each in programs]
+        return max((NEVER if end is None else end for end in ends), default=NEVER) - start_s
     return None
 
 

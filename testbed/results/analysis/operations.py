@@ -5,7 +5,7 @@ bandwidth is that of nccl-tests (doc/PERFORMANCE.md there): the algorithm's band
 time, times a factor that makes it comparable to the rate of a host's ports.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import chain
 from types import SimpleNamespace
@@ -30,7 +30,7 @@ def completed(table: pl.DataFrame) -> pl.DataFrame:
     """
     return (
         table.group_by("kind", "number", "bytes", "hosts")
-        .agg(start=pl.col("start_t").min(), end=pl.col("t").max(), done=pl.len())
+        .agg(start=pl.col("start_t").min(), end=pl.col("t").max(), done=pl.col("host").n_unique())
         .filter(pl.col("done") == pl.col("hosts"))
         .drop("done")
         .sort("end", "number")
@@ -116,15 +116,20 @@ def _reported(data: RunData, job: Job) -> Iterator[OperationSummary]:
     for kind, rows in _reported_rows(data, job):
         begun = [each for each in data.run.open_operations if each.kind == kind]
         whole = completed(rows)
-        longest = max(whole["end"] - whole["start"], default=0.0)
-        starts = {each.number: each.start_s for each in begun}
+        starts: dict[int, float] = {}
+        of_hosts = rows.select("number", "start_t").iter_rows()
+        for number, start in chain(of_hosts, ((each.number, each.start_s) for each in begun)):
+            starts[number] = min(starts.get(number, start), start)
+        unfinished = _overdue(data, starts, whole)
+        if not whole.height and not unfinished:
+            continue  # the first one began when the run had ended
         asked = _Asked(
             kind=kind,
             hosts=len({*rows["host"], *(each.host for each in begun)}),
             bytes=int(np.median(rows["bytes"])) if rows.height else 0,
             planned=None,
-            begun=len({*rows["number"], *starts}),
-            unfinished=sum(data.run.duration_s - start > longest for start in starts.values()),
+            begun=len(starts),
+            unfinished=unfinished,
         )
         yield _summary(data, asked, whole)
 
@@ -156,18 +161,29 @@ def _rounds(data: RunData, job: Job, workload: Collective, table: pl.DataFrame) 
     )
     for number, start in running.values():
         starts[number] = min(starts.get(number, start), start)
-    longest = max(whole["end"] - whole["start"], default=0.0)
-    finished = set(whole["number"])
     return _Asked(
         kind=job.label(workload.operation),
         hosts=len(hosts),
         bytes=workload.sent_bytes(data.topology, data.scenario.transport.qps),
         planned=None,
         begun=begun,
-        unfinished=sum(
-            number not in finished and data.run.duration_s - start > longest
-            for number, start in starts.items()
-        ),
+        unfinished=_overdue(data, starts, whole),
+    )
+
+
+def _overdue(data: RunData, starts: Mapping[int, float], whole: pl.DataFrame) -> int:
+    """How many operations should have finished: they lasted longer than any that did.
+
+    Args:
+        data: the run.
+        starts: when each began, by its number.
+        whole: those that finished.
+    """
+    longest = max(whole["end"] - whole["start"], default=0.0)
+    finished = set(whole["number"])
+    return sum(
+        number not in finished and data.run.duration_s - start > longest
+        for number, start in starts.items()
     )
 
 
