@@ -6,6 +6,7 @@
 An operation lasts from its first line to its second, as they are read here.
 """
 
+from collections import Counter
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
@@ -14,6 +15,7 @@ from testbed.model.units import NS_PER_S
 from testbed.results.records import Recorder
 
 _MOST_LINE: Final = 512
+_MOST_SHOWN: Final = 80
 _MOST_STEP: Final = (1 << 31) - 1
 _MOST_BYTES: Final = 1 << 50
 _MOST_NAMES: Final = 100
@@ -46,16 +48,20 @@ class ReportedOperations:
         self._partial: dict[str, bytes] = {}
         self._open: dict[tuple[str, str, int], _Begun] = {}
         self._names: set[str] = set()
-        self.refused = 0
-        """Lines that are none of these."""
+        self.refused = Counter[str]()
+        """How many lines of each host are none of these."""
+        self.first_refused: dict[str, str] = {}
+        """The first one of each host, or its beginning."""
 
     def take(self, host: str, data: bytes, now_ns: int) -> None:
         """Take in what a host's program has written by a time."""
         *lines, rest = (self._partial.get(host, b"") + data).split(b"\n")
         self._partial[host] = rest[: _MOST_LINE + 1]
         for line in lines:
-            words = line.decode("utf-8", "replace").split()
-            self.refused += len(line) > _MOST_LINE or not self._line(host, words, now_ns)
+            text = line[: _MOST_LINE + 1].decode("utf-8", "replace")
+            if len(line) > _MOST_LINE or not self._line(host, text.split(), now_ns):
+                self.refused[host] += 1
+                self.first_refused.setdefault(host, text[:_MOST_SHOWN])
 
     def _line(self, host: str, words: list[str], now_ns: int) -> bool:
         """Act on a line; returns whether it is one of those that are documented."""
