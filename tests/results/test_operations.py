@@ -1,5 +1,6 @@
 """Operations: what was asked for and what finished; times and bandwidths as nccl-tests has them."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import polars as pl
@@ -7,7 +8,8 @@ import pytest
 
 from testbed.model.files.scenarios import load_scenario
 from testbed.model.run_files.manifest import Manifest
-from testbed.model.run_files.run import HostRecord, OpenOperation, RunRecord
+from testbed.model.run_files.run import HostRecord, OpenOperation, ProgramRecord, RunRecord
+from testbed.model.scenario import Job
 from testbed.model.summary import OperationSummary
 from testbed.model.summary.unit import NEVER
 from testbed.model.workload import (
@@ -20,6 +22,7 @@ from testbed.model.workload import (
     Training,
     Workload,
 )
+from testbed.results.analysis.jobs import summarise_jobs
 from testbed.results.analysis.operations import completed, summarise_operations
 from testbed.results.records import OPERATIONS
 from testbed.results.run_data import RunData
@@ -46,9 +49,19 @@ def _measured_all(
     begun: int = 0,
     left: tuple[OpenOperation, ...] = (),
 ) -> tuple[OperationSummary, ...]:
-    """What is measured of a run on a fabric with a dilation of 10,000."""
+    return summarise_operations(_run_data(workload, table, duration_s, begun, left))
+
+
+def _run_data(
+    workload: Workload,
+    table: pl.DataFrame,
+    duration_s: float,
+    begun: int = 0,
+    left: tuple[OpenOperation, ...] = (),
+) -> RunData:
+    """A run on a fabric with a dilation of 10,000."""
     changes = {"workload": workload, "duration": round(duration_s * 1e9)}
-    data = RunData(
+    return RunData(
         directory=Path(),
         scenario=load_scenario("permutation").model_copy(update=changes),
         manifest=Manifest(),
@@ -64,7 +77,6 @@ def _measured_all(
         health=(),
         tables={OPERATIONS: table},
     )
-    return summarise_operations(data)
 
 
 def _rounds(kind: str, *seconds: float, start: float = 0.0) -> list[Row]:
@@ -210,3 +222,20 @@ def test_steps_of_which_each_host_has_another_number_never_finish() -> None:
 def test_a_step_that_begins_after_the_run_is_none_of_it() -> None:
     """A program may report while it ends."""
     assert _reported(still_open=("h0", 0, 10.5)) == ()
+
+
+def test_a_job_of_which_a_program_failed_has_no_time() -> None:
+    """It would compare well with its run alone; nor has one that was never started."""
+    ends = {"done": (0, 2.5), "broken": (3, 0.5), "stopped": (None, 3.0), "never": None}
+    jobs = tuple(Job(name=name, workload=Program(command=("sh",))) for name in ends)
+    programs = tuple(
+        ProgramRecord(host="h0", rank=0, status=end[0], ended_s=end[1], job=name)
+        for name, end in ends.items()
+        if end is not None
+    )
+    data = _run_data(Program(command=("sh",)), _table(), duration_s=3)
+    scenario = data.scenario.model_copy(update={"workload": None, "jobs": jobs})
+    run = data.run.model_copy(update={"programs": programs})
+    found = summarise_jobs(replace(data, scenario=scenario, run=run))
+    times = [None if job.time is None else job.time.ms for job in found]
+    assert times == [2500, NEVER, NEVER, NEVER]
