@@ -40,7 +40,7 @@ def _message(message: Any) -> bytes:
 
 
 def _node(number: int, kind: int, *needs: int, us: int = 0, **values: int | str) -> bytes:
-    _, node_class = chakra._messages()
+    _, node_class = chakra.messages()
     node = node_class(id=number, name=f"n{number}", type=kind, duration_micros=us, data_deps=needs)
     for name, value in values.items():
         field = FIELDS[type(value)]
@@ -49,7 +49,7 @@ def _node(number: int, kind: int, *needs: int, us: int = 0, **values: int | str)
 
 
 def _write(directory: Path, *ranks: list[bytes], name: str = "x") -> Path:
-    metadata, _ = chakra._messages()
+    metadata, _ = chakra.messages()
     for rank, nodes in enumerate(ranks):
         file = directory / f"{name}.{rank}.et"
         file.write_bytes(_message(metadata(version="0.0.4")) + b"".join(nodes))

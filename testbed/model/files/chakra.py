@@ -109,7 +109,7 @@ _VALUES: Final = {
 
 
 @cache
-def _messages() -> tuple[type[Any], type[Any]]:
+def messages() -> tuple[type[Any], type[Any]]:
     """The classes of GlobalMetadata and Node, with the fields that are read.
 
     They are described here, in a pool of their own: protobuf knows one file of a name only, and
@@ -314,7 +314,7 @@ class _Trace:
     """The traces of all ranks, as far as they have been read."""
 
     def __init__(self, ranks: int, groups: Groups, place: Callable[[int], tuple[int, int]]) -> None:
-        self._metadata, self._node = _messages()
+        self._metadata, self._node = messages()
         self._ranks, self._groups, self._place = ranks, groups, place
         self._graph = Graph({SEND: "send", RECEIVE: "recv", COMPUTE: "compute"})
         self._graph.name_hosts(f"h{rank}" for rank in range(ranks))
