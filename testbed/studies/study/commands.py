@@ -1,6 +1,7 @@
 """`testbed study`: scenarios times cases times seeds, published as tables and figures."""
 
 import json
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -117,9 +118,11 @@ def _check(loaded: "LoadedStudy") -> None:
     )
     for name, code in loaded.executes.items():
         stdout().print(printable(f"  executes: {name}: {code}"))
-    for case in plan.cases:
-        for key, code in scenarios[case.number].executes.items():
-            stdout().print(printable(f"  executes: {case.name}, {key}: {code}"))
+    cells = Counter(code for each in scenarios.values() for code in each.executes.items())
+    for (key, code), count in cells.items():
+        stdout().print(
+            printable(f"  executes: {key}: {code}, in {count} of {len(scenarios)} cells")
+        )
 
 
 _MEANINGS = {

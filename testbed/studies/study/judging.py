@@ -30,7 +30,7 @@ class Judgement:
     """What became of a hypothesis in one scenario.
 
     Attributes:
-        claim: the hypothesis in words.
+        claim: the hypothesis in words, with its bounds.
         scenario: where.
         answer: `supported` if the whole interval of the estimate is as expected, `refuted` if none
             of it is, `undecided` if a part is, `not judged` if the runs do not allow an answer.
@@ -56,7 +56,7 @@ def judged(content: StudyFile, cells: Cells) -> tuple[Judgement, ...]:
 
 def _judged(hypothesis: Hypothesis, scenario: str, groups: Sequence[Group]) -> Judgement:
     if why := next(filter(None, (_why_not(group, hypothesis.metric) for group in groups)), ""):
-        return Judgement(str(hypothesis), scenario, "not judged", why)
+        return Judgement(hypothesis.in_full, scenario, "not judged", why)
     samples, *others = [_samples(group, hypothesis.metric) for group in groups]
     if hypothesis.of is not None:
         usual = median(others[0])
@@ -64,7 +64,7 @@ def _judged(hypothesis: Hypothesis, scenario: str, groups: Sequence[Group]) -> J
         if min(*samples, *others[0]) < 0:
             why, usual = "negative values have no ratio", 0
         if usual in {0, NEVER}:
-            return Judgement(str(hypothesis), scenario, "not judged", why)
+            return Judgement(hypothesis.in_full, scenario, "not judged", why)
         found = ratio(samples, others[0])
         answer: Answer = _within(hypothesis, found)
     elif others:
@@ -78,7 +78,7 @@ def _judged(hypothesis: Hypothesis, scenario: str, groups: Sequence[Group]) -> J
     what = "" if not others else "difference " if hypothesis.of is None else "ratio "
     what += format_estimate(found, signed=what == "difference ")
     meaning = interval_meaning([found.count]) or "one run"
-    return Judgement(str(hypothesis), scenario, answer, f"{what}, {meaning}")
+    return Judgement(hypothesis.in_full, scenario, answer, f"{what}, {meaning}")
 
 
 def _within(hypothesis: Hypothesis, found: Estimate) -> Answer:
