@@ -598,6 +598,16 @@ def test_a_hypothesis_compares_with_another_scenario() -> None:
             load_study({**file, "expect": [{**hypothesis, **wrong}]})
 
 
+def test_an_answer_says_why_no_run_has_a_metric() -> None:
+    metric = "jobs.time_rtt"
+    file = {"name": "x", "scenarios": {"s": "healthy"}, "cases": {"a": {}}}
+    content = load_study({**file, "expect": [{"metric": metric, "at_most": 1}]}).content
+    runs: Any = [SimpleNamespace(usable=lambda **_: True, jobs=())] * 2
+    group = Group("a", (Path("1"), Path("2")), runs, own={metric: [None] * 2})
+    (judgement,) = judged(content, {("s", "a"): group})
+    assert judgement.measured == "a: 2 of 2 runs measured no jobs.time_rtt: there were no jobs"
+
+
 def test_a_hypothesis_says_itself() -> None:
     one = Hypothesis(metric="faults.stall_rtt", case="a", less_than="b")
     assert str(one) == one.in_full == "a: faults.stall_rtt less than that of b"

@@ -6,6 +6,7 @@ from statistics import median
 from typing import Literal
 from xml.etree import ElementTree as ET
 
+from testbed.model.summary.scopes import SCOPES
 from testbed.model.summary.unit import NEVER
 from testbed.results.analysis.estimates import (
     Estimate,
@@ -101,8 +102,17 @@ def _why_not(group: Group, metric: str) -> str:
         (missing, f"measured no {metric}"),
     ):
         if count:
-            return f"{group.name}: {count} of {group.planned} runs {what}"
+            why = _why_none(group, metric) if count == missing == len(group.runs) else ""
+            return f"{group.name}: {count} of {group.planned} runs {what}{why}"
     return ""
+
+
+def _why_none(group: Group, metric: str) -> str:
+    """Why no run of a case has a metric, if it has nothing of which there could be one."""
+    scope = SCOPES.get(metric.partition(".")[0])
+    if scope is None or any(scope.found(summary) for summary in group.summaries):
+        return ""
+    return f": {scope.absent}"
 
 
 def _samples(group: Group, metric: str) -> list[float]:
