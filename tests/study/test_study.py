@@ -519,6 +519,16 @@ def test_an_archive_needs_paths_that_lead_there_elsewhere(
     assert not Path("results").exists()
 
 
+@pytest.mark.parametrize("name", ["all.zip", "none/all.tar.gz", "idea.tar.gz"])
+def test_an_archive_that_cannot_be_written_is_refused_before_the_runs(
+    files: Path, name: str, tmp_path: Path
+) -> None:
+    (tmp_path / "idea.tar.gz").mkdir()
+    with pytest.raises(InputError, match=r"--archive: found .*, expected a file"):
+        testbed.study(files, results=tmp_path / "results", archive=tmp_path / name)
+    assert not (tmp_path / "results").exists()
+
+
 @pytest.mark.parametrize(
     ("bounds", "values", "others", "answer"),
     [
@@ -540,6 +550,8 @@ def test_an_archive_needs_paths_that_lead_there_elsewhere(
         ({"more_than": "b"}, [1, 2, 5], [4, 5, 6], "undecided"),
         ({"more_than": "b"}, [1, 1, 1], [1, 1, 1], "refuted"),
         ({"less_than": "b"}, [1, 2, 3], [NEVER, NEVER, NEVER], "supported"),
+        ({"less_than": "b"}, [1e-15, 0, 0], [2e-15, 2e-15, 2e-15], "refuted"),  # rounding
+        ({"at_most": 0}, [1e-15, 0, 0], [], "supported"),
         ({"less_than": "b"}, [1, 2], [4, 5, 6], "not judged"),  # one run measured nothing
     ],
 )

@@ -18,7 +18,7 @@ from testbed.cli.screen import (
     stdout,
 )
 from testbed.cli.summary import print_status
-from testbed.model.errors import ExitStatus, InputError, printable
+from testbed.model.errors import ExitStatus, printable
 
 if TYPE_CHECKING:
     from testbed.studies.study.file import LoadedStudy
@@ -71,12 +71,11 @@ def study(
     from testbed.runs.making import signals_stop
     from testbed.runs.series import Front
     from testbed.studies.study.file import load_study
+    from testbed.studies.study.publishing import require_archive
     from testbed.studies.study.study import make_study, place_of
 
-    if archive is not None and not archive.name.endswith((".tar.gz", ".tgz")):
-        raise InputError.of("--archive", str(archive), "a file that ends in .tar.gz")
-    if archive is not None and not archive.parent.is_dir():
-        raise InputError.of("--archive", str(archive), "a file in a directory that exists")
+    if archive is not None:
+        require_archive(archive)
     loaded = load_study(file)
     if dry_run:
         _check(loaded)
