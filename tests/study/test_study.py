@@ -19,6 +19,7 @@ from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 
 import testbed
+from testbed import installation
 from testbed.model.errors import ExitStatus, InputError
 from testbed.model.files.catalog import TOPOLOGIES
 from testbed.model.summary.unit import NEVER
@@ -316,6 +317,25 @@ def test_an_archive_keeps_inputs_as_they_are(tmp_path: Path) -> None:
         assert kept.read() == (made / "inputs/m.cm").read_bytes()
         assert readme is not None
         assert readme.read().decode() == f"in x, ., {Path.home()}-2"
+
+
+@pytest.mark.parametrize(
+    ("status", "modified"),
+    [
+        ("", False),
+        ("?? mine.py\n?? results/", False),
+        ("?? mine.py\n?? testbed/new/", True),
+        ("M testbed/rdma.py\n?? mine.py", True),
+    ],
+)
+def test_files_of_ones_own_in_a_checkout_do_not_modify_the_testbed(
+    status: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, *, modified: bool
+) -> None:
+    (tmp_path / ".git").mkdir()
+    monkeypatch.setattr(installation, "PROJECT", tmp_path)
+    monkeypatch.setattr(installation, "COMMIT", tmp_path / "none")
+    monkeypatch.setattr(installation, "_git", lambda *words: status if "status" in words else "a1")
+    assert installation.commit() == {"commit": "a1", "modified": modified}
 
 
 def test_a_metric_of_flows_says_that_it_is_of_the_slowest() -> None:
