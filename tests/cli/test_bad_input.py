@@ -523,7 +523,7 @@ def test_what_is_no_yaml_mapping(call: Call, text: str | bytes, messages: list[s
         (
             "name: x",
             "name: x\nexpect: {flows: {lost_bytes: {at_most: 0}}}",
-            "did you mean expect.run.bytes_lost?",
+            "did you mean run.bytes_lost?",
         ),
         ("kind: blackhole", "kind: loss, probability: 2%", "write it as a share: 0.02"),
         ("clos-4plane", "{base: clos-4plane, port_rate: 1 Gbit}", "did you mean 1 Gbit/s?"),
