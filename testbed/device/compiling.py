@@ -47,7 +47,7 @@ _C_FILES: Final = (
     "names.c",
     "payload.c",
 )
-_COMPILE_S: Final = 120
+_COMPILE_S: Final = 600
 
 
 class CompilingError(Exception):
