@@ -115,7 +115,7 @@ wireshark: ## have Wireshark and tshark dissect MRC: install tools/wireshark/mrc
 
 .PHONY: fast
 fast: setup ## build core, endpoint and simulated links as C (mypyc): less CPU per packet, all else the same
-	@$(OWNED) . -- .venv/bin/python scripts/fast.py
+	@$(OWNED) . -- .venv/bin/python scripts/fast.py $(ARGS)
 
 .PHONY: slow
 slow: ## remove what `make fast` has built

@@ -18,6 +18,7 @@ from PIL import Image
 from testbed.model.errors import InputError
 from testbed.runs.job import FORMS
 from testbed.studies.paper.outcome import OutcomeStore
+from testbed.studies.paper.planning import FIGURES
 from testbed.studies.paper.published import (
     PublishedResults,
     Row,
@@ -28,7 +29,6 @@ from testbed.studies.paper.published import (
     sums_of,
     write_results,
 )
-from testbed.studies.paper.registry import FIGURES
 from testbed.studies.paper.report import ReportRow
 
 ROOT = Path(__file__).parents[1]

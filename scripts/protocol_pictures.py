@@ -29,7 +29,7 @@ from testbed.mrc import EvChanged, EvState
 from testbed.mrc.constants import ECT0, DscpClasses, EndpointOp, EvMark, NackReason
 from testbed.mrc.entropy import TRANSITIONS, EvAction
 from testbed.mrc.wire.control import Ack, EndpointResponse, Nack, ReliabilityProbe, Sack
-from testbed.mrc.wire.packets import Write, kept_bytes, unwrap_psn
+from testbed.mrc.wire.kinds import Write, kept_bytes, unwrap_psn
 from testbed.results.report.figures import style
 
 IMAGES = Path(__file__).parents[1] / "docs" / "images"

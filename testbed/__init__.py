@@ -20,29 +20,39 @@ if TYPE_CHECKING:
     from testbed.model.fabric.topology import Topology
     from testbed.model.scenario import Scenario
     from testbed.model.summary import Summary
-    from testbed.runs.python import Case, Sweep, emulate, load_result, simulate, sweep
-    from testbed.runs.result import Figure, Figures, Result
-    from testbed.runs.scenarios import (
+    from testbed.runs.python import (
+        Case,
+        Sweep,
         changed,
+        emulate,
+        load_result,
         load_scenario,
         load_topology,
         scenario,
+        simulate,
+        sweep,
         topology,
     )
+    from testbed.runs.result import Figure, Figures, Result
     from testbed.studies.study.study import Study, study
 
     __version__: str
 
 _PLACES = {
-    "testbed.runs.scenarios": (
+    "testbed.runs.result": ("Figure", "Figures", "Result"),
+    "testbed.runs.python": (
+        "Case",
+        "Sweep",
         "changed",
+        "emulate",
+        "load_result",
         "load_scenario",
         "load_topology",
         "scenario",
+        "simulate",
+        "sweep",
         "topology",
     ),
-    "testbed.runs.result": ("Figure", "Figures", "Result"),
-    "testbed.runs.python": ("Case", "Sweep", "emulate", "load_result", "simulate", "sweep"),
     "testbed.studies.study.study": ("Study", "study"),
     "testbed.model.errors": ("InputError", "MachineError", "RunFailedError", "TestbedError"),
     "testbed.model.fabric.topology": ("Topology",),

@@ -21,8 +21,7 @@ from testbed.model.fabric.addressing import (
     node_routes,
 )
 from testbed.model.fabric.nodes import Node, Port, Tier
-from testbed.model.fabric.shape import NO_LIMIT, Shape, shape_of
-from testbed.model.fabric.topology import LINK_MTU, Topology
+from testbed.model.fabric.topology import LINK_MTU, NO_LIMIT, Shape, Topology, shape_of
 from testbed.mrc.constants import DscpClasses
 
 Files = Iterator[tuple[str, str]]

@@ -11,20 +11,15 @@ from testbed.model.errors import MachineError
 _PACKAGE = Path(__file__).parent
 _AROUND_THE_CORE = (
     "device/process_memory",
-    "host/baselines/roce/wire",
-    "emulation/endpoint/carriers",
-    "emulation/endpoint/mmsg",
+    "host/roce/wire",
     "emulation/endpoint/nic",
-    "emulation/endpoint/plain_nic",
     "emulation/endpoint/sockets",
-    "host/recording/qp_records",
+    "host/qp_records",
     "host/rounds",
     "host/traffic",
-    "sim/egress",
     "sim/engine",
     "sim/host",
     "sim/link",
-    "sim/packet",
 )
 """Modules outside the core that handle each packet: of the endpoint, and of the simulator.
 

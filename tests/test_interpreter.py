@@ -33,7 +33,7 @@ BY_THEMSELVES = {
     "testbed/host/own_worker.py": "has Python's own library alone, and starts itself with -I",
     "scripts/hatch_build.py": "builds the package, which it cannot import",
     "testbed/interpreter.py": "is the one place",
-    "testbed/results/forked.py": "names a remedy for a program of the user's",
+    "testbed/results/records.py": "names a remedy for a program of the user's",
 }
 """Files that may name `sys.executable` as a program, and why."""
 

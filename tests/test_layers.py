@@ -16,7 +16,7 @@ ROOT = Path(testbed.__file__).parent
 MAY_IMPORT: dict[str, set[str]] = {
     "model": set(),
     "mrc": set(),
-    "host/baselines": {"mrc"},
+    "host/roce": {"mrc"},
     "host/workloads": {"model", "mrc"},
     "model/files": {"installation", "model"},
     "control_api": {"model", "model/files"},
@@ -25,7 +25,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "drawings": {"model", "results"},
     "exports": {"model", "mrc"},
     "emulation/fabric": {"model", "mrc", "rights", "sandbox"},
-    "host": {"host/baselines", "host/workloads", "interpreter", "model", "mrc", "results"},
+    "host": {"host/roce", "host/workloads", "interpreter", "model", "mrc", "results"},
     "emulation/endpoint": {
         "emulation/fabric",
         "host",

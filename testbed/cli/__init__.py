@@ -19,18 +19,16 @@ from testbed.cli.clean import clean
 from testbed.cli.compare import compare
 from testbed.cli.device import device
 from testbed.cli.doctor import doctor
-from testbed.cli.ev_modes import run_mode
 from testbed.cli.fault import commands as fault_commands
 from testbed.cli.new import new
-from testbed.cli.operating import ev_commands, port_commands
+from testbed.cli.operating import ev_commands, port_commands, run_mode
 from testbed.cli.perftest import write_bw, write_lat
 from testbed.cli.replay import replay
 from testbed.cli.run import run, simulate
 from testbed.cli.screen import print_error, print_failure, stdout
 from testbed.cli.shell import shell
 from testbed.cli.summary import report
-from testbed.cli.topo import paths, topo
-from testbed.cli.trace import trace
+from testbed.cli.topo import paths, topo, trace
 from testbed.cli.validate import list_, schema, validate
 from testbed.cli.watch import watch
 from testbed.model.errors import ExitStatus, InputError, MachineError, TestbedError
@@ -220,6 +218,7 @@ _LACKS = {
     errno.ENOSPC: "free some, or write elsewhere",
     errno.EDQUOT: "free some, or write elsewhere",
     errno.EROFS: "write elsewhere",
+    errno.EFBIG: "raise the limit of the size of files: ulimit -f unlimited",
     errno.EMFILE: "raise the limit of open files: ulimit -n 65536",
     errno.ENFILE: "raise the limit of open files of this machine",
     errno.EIO: "look at this disk",

@@ -33,7 +33,7 @@ def compare(
     """
     from testbed.cli.comparison import comparison_data, print_comparison
     from testbed.results.report.comparison_report import write_comparison
-    from testbed.runs.finding import groups_of
+    from testbed.runs.series import groups_of
 
     if output.is_dir():
         output /= REPORT

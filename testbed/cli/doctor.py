@@ -37,9 +37,8 @@ def doctor(
     if os.geteuid() != 0 and not (as_json or ci):
         _show_without_root()
         return
-    from testbed.emulation.experiment.capacity import load_capacity
     from testbed.emulation.experiment.diagnosis import apt_command, diagnose
-    from testbed.emulation.experiment.machine import cpu_model
+    from testbed.emulation.experiment.machine import cpu_model, load_capacity
     from testbed.limits import usable_cpus
     from testbed.model.units import show_duration
     from testbed.runs.fitting import measure_capacity

@@ -11,7 +11,7 @@ from testbed.cli.options import OF_WHOM, Json
 from testbed.cli.screen import print_json, stderr, stdout
 
 if TYPE_CHECKING:
-    from testbed.emulation.controller.client import Client
+    from testbed.emulation.controller.live import Client
     from testbed.model.fabric.topology import Topology
 
 Run = Annotated[Path, typer.Argument(metavar="RUN", help="The directory of a run in progress.")]
@@ -68,7 +68,7 @@ def heal(
     as_json: Json = False,
 ) -> None:
     """Heal one fault, or all that are in force."""
-    from testbed.emulation.controller.client import heal_all, socket_of
+    from testbed.emulation.controller.live import heal_all, socket_of
     from testbed.model.errors import InputError
 
     if number != _ALL and not re.fullmatch(r"[0-9]{1,9}", number):
@@ -100,7 +100,7 @@ def publish(
     from functools import partial
 
     from testbed.cli.live import ask_controller
-    from testbed.emulation.controller.client import socket_of
+    from testbed.emulation.controller.live import socket_of
     from testbed.model.errors import MachineError
 
     socket_of(run)  # a run that is over is said at once
@@ -118,7 +118,7 @@ def publish(
 
 
 def _connect(run: Path) -> "Client":
-    from testbed.emulation.controller.client import Client, socket_of
+    from testbed.emulation.controller.live import Client, socket_of
 
     return Client(socket_of(run))
 

@@ -19,7 +19,7 @@ from testbed.model.errors import InputError, MachineError, RunFailedError, as_an
 if TYPE_CHECKING:
     from types import FrameType
 
-    from testbed.emulation.controller.client import Client
+    from testbed.emulation.controller.live import Client
     from testbed.emulation.experiment.experiment import Hold
     from testbed.live.emulated import EmulationWatcher
     from testbed.live.serving import Asked, Listening, Reply
@@ -201,7 +201,7 @@ def ask_controller(
     directory: Path, method: str, path: str, body: str, reply: "Reply"
 ) -> "Asked | None":
     """Pass a request on to the controller of a run."""
-    from testbed.emulation.controller.client import Client, socket_of
+    from testbed.emulation.controller.live import Client, socket_of
 
     try:
         asked = _AskedController(Client(socket_of(directory)), reply)

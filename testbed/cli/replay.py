@@ -14,7 +14,7 @@ from testbed.results.whole_file import writing
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from testbed.live.history import RunHistory
+    from testbed.live.forks import RunHistory
     from testbed.live.stream.records import StreamRecord
 
 _STDOUT = Path("-")
@@ -62,7 +62,7 @@ def replay(
     port: Port = "0",
 ) -> None:
     """Show a finished run in a browser, step by step."""
-    from testbed.runs.finding import run_meant
+    from testbed.runs.series import run_meant
 
     prompt = _prompt(run_directory)
     if prompt is not None:
@@ -117,7 +117,7 @@ def _replay_prompt(directory: Path, export: Path | None, stream: Path | None, po
     """Show, or write, what was done in a fabric with a prompt."""
     from contextlib import suppress
 
-    from testbed.live.stream.run_state import StreamReader
+    from testbed.live.stream.records import StreamReader
     from testbed.live.stream.writer import STREAM
 
     if export is not None or stream is not None:
@@ -136,7 +136,7 @@ def _replay_prompt(directory: Path, export: Path | None, stream: Path | None, po
 
 def _scenario_of(run: Path, until: str | None) -> tuple[str, dict[str, str]]:
     """The scenario of a run, with the faults by hand in its timeline; the files of its code."""
-    from testbed.live.history import as_files
+    from testbed.live.forks import as_files
     from testbed.model.errors import RefusedValueError
     from testbed.model.units import parse_duration
 
@@ -148,7 +148,7 @@ def _scenario_of(run: Path, until: str | None) -> tuple[str, dict[str, str]]:
 
 
 def _history(run: Path) -> "RunHistory":
-    from testbed.live.history import RunHistory
+    from testbed.live.forks import RunHistory
     from testbed.model.units import NS_PER_S
     from testbed.results.records import OPERATOR
     from testbed.results.run_data import load_run
@@ -212,7 +212,7 @@ def _serve(run: Path, packets: str | None, port: str, *, allow_code: bool) -> No
     from testbed.control_api import OVER
     from testbed.live.forks import Forks
     from testbed.live.serving import at_once, serving, wait
-    from testbed.results.scratch import scratch
+    from testbed.results.whole_file import scratch
     from testbed.rights import acting_for
 
     with acting_for(run), scratch("testbed-replay-") as directory, suppress(KeyboardInterrupt):

@@ -324,7 +324,7 @@ def _report(series: "Series", directory: "Path", *, drawn: bool, as_json: bool) 
     from testbed.model.run_files.layout import REPORT
     from testbed.results.comparison import compare
     from testbed.results.report.comparison_report import write_comparison
-    from testbed.runs.finding import groups_of
+    from testbed.runs.series import groups_of
 
     failed = [run for run in series.done if run.error is not None]
     if len(failed) == len(series.done):

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from testbed.emulation.fabric.fabric import Fabric
-    from testbed.emulation.fabric.mininet.shell import Beside, Commands
+    from testbed.emulation.fabric.prompt import Beside, Commands
     from testbed.live.serving import Listening
     from testbed.model.fabric.nodes import Link
     from testbed.model.fabric.topology import Topology
@@ -64,10 +64,10 @@ def shell(
     browser shows it: what RDMA programs such as write_bw send, faults, EVs and ports; ev and port
     are commands of the prompt then, and with --script; fault is one in any case.
     """
-    from testbed.device.hosts import devices
+    from testbed.device.nic import devices
     from testbed.emulation.endpoint.clock import realtime_offset_ns
     from testbed.emulation.fabric.capabilities import require
-    from testbed.emulation.fabric.mininet.shell import run_shell
+    from testbed.emulation.fabric.prompt import run_shell
     from testbed.model.files.topologies import load_topology
     from testbed.rights import acting_for
     from testbed.runs.job import How
@@ -119,7 +119,7 @@ def _run_script(
     from testbed.model.file_names import is_there, name_after
     from testbed.model.files.reading import text_lines
     from testbed.runs.making import make, require_makeable, signals_stop
-    from testbed.runs.scenarios import scenario
+    from testbed.runs.python import scenario
 
     expected = "a file with commands of the prompt"
     if not is_there(file, Path.is_file):
@@ -159,7 +159,7 @@ def _run_script(
 def _unwatched(fabric: "Topology") -> "Iterator[tuple[Beside, Commands]]":
     """Faults by hand from another terminal."""
     from testbed.emulation.controller.process import faults_by_hand
-    from testbed.results.scratch import scratch
+    from testbed.results.whole_file import scratch
 
     with scratch("testbed-shell-") as control:
         if sys.stdin.isatty():
@@ -178,7 +178,7 @@ def _watched(
 ) -> "Iterator[tuple[Beside, Commands]]":
     """The page beside the prompt, and the prompt's own commands."""
     from testbed.emulation.experiment.prompt_fabric import watched_fabric
-    from testbed.live.stream.snapshot import PROMPT
+    from testbed.live.stream.stream import PROMPT
     from testbed.results.run_directory import making_run
 
     with (
@@ -254,7 +254,7 @@ _LINK_WORDS = 3
 
 def _link(topology: "Topology", run: Path, line: str) -> int:
     """Mininet's `link A B down` and `link A B up`, as a fault that is recorded."""
-    from testbed.emulation.controller.client import Client, socket_of
+    from testbed.emulation.controller.live import Client, socket_of
     from testbed.model.errors import ExitStatus
     from testbed.model.fabric.names import link_between
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
     from testbed.model.summary import FaultSummary, Metric, MetricGroup, Quantity, Summary
-    from testbed.model.summary.spread import Spreads
+    from testbed.model.summary.metric import Spreads
     from testbed.results.run_directory import RunDirectory
     from testbed.runs.job import How
     from testbed.runs.result import Result
@@ -71,7 +71,7 @@ def show(
     """Print a run's metrics, and where to find the rest or how to make it."""
     from rich.text import Text
 
-    from testbed.model.run_files.health import health_of, watching_shares
+    from testbed.model.run_files.content import health_of, watching_shares
     from testbed.model.run_files.layout import REPORT
     from testbed.model.summary.unit import SECONDS, US
     from testbed.model.units import show_share
@@ -122,7 +122,7 @@ def _table(
 def _flows(summary: "Summary") -> "Iterator[RenderableType]":
     from testbed.model.summary import FlowSummary
     from testbed.model.summary.flows import slowest_flows
-    from testbed.model.summary.spread import worth_showing
+    from testbed.model.summary.metric import worth_showing
 
     if not summary.flows:
         yield "no queue pair has sent anything"
@@ -224,7 +224,7 @@ def _last_line(output: Path) -> str:
 
 def _faults(summary: "Summary") -> "Iterator[RenderableType]":
     from testbed.model.summary import FaultSummary, View
-    from testbed.model.summary.spread import worth_showing
+    from testbed.model.summary.metric import worth_showing
 
     if not summary.faults:
         return
@@ -276,7 +276,7 @@ def _distribution(
     group_type: "type[MetricGroup]", rows: "Mapping[str, Spreads]"
 ) -> "RenderableType":
     """How metrics are distributed over flows or pairs, of each subject by its name."""
-    from testbed.model.summary.spread import shown_spreads
+    from testbed.model.summary.metric import shown_spreads
 
     table = ruled_table("over", "", numbers=("median", "p99", "worst"))
     table.add_column("of")
@@ -358,7 +358,7 @@ def report(
     """
     from testbed.results.analyse import analyse
     from testbed.results.run_directory import lock_if_free
-    from testbed.runs.finding import run_meant
+    from testbed.runs.series import run_meant
 
     run = run_meant(run_directory)
     with (

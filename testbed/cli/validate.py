@@ -90,7 +90,7 @@ def _kind(name: str) -> str:
 
 def _scenario(name: str, settings: dict[str, Any]) -> "tuple[Scenario, Document, dict[str, Any]]":
     """A scenario, its document and its facts; finds the dilation for `auto` as a run does."""
-    from testbed.emulation.experiment.capacity import load_capacity
+    from testbed.emulation.experiment.machine import load_capacity
     from testbed.model.files.scenarios import load_with_document, nominal, written_times
 
     auto = {}
@@ -112,7 +112,7 @@ def _scenario(name: str, settings: dict[str, Any]) -> "tuple[Scenario, Document,
 
 
 def _load(scenario: "Scenario") -> str:
-    from testbed.emulation.experiment.capacity import load_capacity, show_load
+    from testbed.emulation.experiment.machine import load_capacity, show_load
 
     capacity = load_capacity()
     if capacity is None:

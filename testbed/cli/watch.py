@@ -11,7 +11,7 @@ from testbed.cli.screen import stdout
 from testbed.model.errors import InputError, MachineError
 
 if TYPE_CHECKING:
-    from testbed.live.stream.run_state import RunState
+    from testbed.live.stream.records import RunState
 
 REFRESH_S = 0.25
 
@@ -33,12 +33,12 @@ def watch(
     """Watch a run in the terminal: paths, flows, faults, events."""
     from rich.live import Live
 
-    from testbed.live.stream.run_state import RunState, StreamReader
+    from testbed.live.stream.records import RunState, StreamReader
     from testbed.live.stream.writer import STREAM
     from testbed.live.terminal import shown
 
     if not run.exists():
-        from testbed.runs.finding import run_meant
+        from testbed.runs.series import run_meant
 
         run = run_meant(run).path
     directory = _directory(run)

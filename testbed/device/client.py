@@ -19,10 +19,22 @@ from ctypes import POINTER, addressof, byref, c_char, c_int, c_size_t, c_uint8, 
 from functools import partial
 from typing import Any, Final
 
-from testbed.device.abi import Ah, Cap, Gid, Mr, MrcQpInit, QpAttr, RecvWr, Route, SendWr, Sge, Wc
+from testbed.device.abi import (
+    Ah,
+    Cap,
+    Gid,
+    Mr,
+    MrcAttributes,
+    MrcQpInit,
+    QpAttr,
+    RecvWr,
+    Route,
+    SendWr,
+    Sge,
+    Wc,
+)
 from testbed.device.compiling import PRELOAD
 from testbed.device.library import IN_HOSTS
-from testbed.device.ocp import MrcAttributes
 from testbed.device.protocol import (
     MAX_CQE,
     MAX_DEPTH,

@@ -15,8 +15,8 @@ from ipaddress import IPv6Address
 from pathlib import Path
 from typing import Final
 
+from testbed.device.abi import QpProfiles
 from testbed.device.evs import EventQueue, EvProfiles
-from testbed.device.ocp import QpProfiles
 from testbed.device.process_memory import Memory
 from testbed.device.profiles import (
     MAX_EVS,
@@ -53,8 +53,8 @@ from testbed.model.fabric.addressing import host_of_nic
 from testbed.model.fabric.nodes import Node
 from testbed.model.fabric.topology import PAYLOAD_MTU
 from testbed.mrc import EvEntry
+from testbed.mrc.congestion.control import FixedWindow
 from testbed.mrc.congestion.nscc_incast import CcProfile
-from testbed.mrc.congestion.window import FixedWindow
 from testbed.mrc.constants import MAX_MPR, MPR_UNIT
 from testbed.mrc.entropy import EvProfile
 from testbed.mrc.ev.probing import ProbeBatch

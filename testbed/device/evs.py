@@ -8,7 +8,7 @@ from dataclasses import replace
 from ipaddress import IPv6Address
 from typing import Final
 
-from testbed.device.ocp import QpProfiles
+from testbed.device.abi import QpProfiles
 from testbed.device.process_memory import Memory
 from testbed.device.profiles import (
     EV_BYTES,

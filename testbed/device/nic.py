@@ -1,28 +1,40 @@
-"""The NIC process of a host of the emulated fabric: one device, for any number of programs.
+"""The NIC processes of the hosts of a fabric: one device each, for any number of programs.
 
 It listens in the host's network namespace. While no program is there it has no device and no timer,
-so that an idle host costs nothing.
+so that an idle host costs nothing. Programs find it by their environment.
 """
 
 import gc
+import os
 import resource
 import select
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 from typing import Final
 
+from testbed.device import library
 from testbed.device.server import NicServer
 from testbed.emulation.endpoint.base_device import BaseDevice, BesideWorkload
-from testbed.emulation.endpoint.clock import now_ns
+from testbed.emulation.endpoint.clock import HealthLog, now_ns
 from testbed.emulation.endpoint.device import DEVICE_ROUNDS_PER_RTT, Device, open_device
-from testbed.emulation.endpoint.health import HealthLog
 from testbed.emulation.endpoint.process import Endpoint
+from testbed.emulation.fabric.fabric import Fabric
 from testbed.host.operator import Answer
 from testbed.host.plan import EndpointPlan
-from testbed.model.errors import Problem, as_answer
+from testbed.model.errors import MachineError, Problem, as_answer
+from testbed.model.fabric.nodes import Node
+from testbed.model.fabric.topology import Topology
 from testbed.model.operator.commands import Command
+from testbed.model.run_files.layout import HEALTH
 from testbed.model.transport import Mrc
 from testbed.model.units import NS_PER_S
 from testbed.sandbox.channel import Channel
+from testbed.sandbox.namespaces import enter_netns
+from testbed.sandbox.processes import Child, spawn
+from testbed.sandbox.system_calls import raise_priority
 
 _DESCRIPTORS: Final = 1024
 """select(2), which the device sleeps in, takes no more."""
@@ -177,3 +189,88 @@ class EndpointWithPrograms(Endpoint):
     def _finish(self) -> None:
         self._server.close()
         super()._finish()
+
+
+_STARTS_S = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class RunSetting:
+    """The run in which devices take part.
+
+    Attributes:
+        topology: its fabric.
+        raw: where they record.
+        transport: how they send.
+        seed: of their EVs.
+    """
+
+    topology: Topology
+    raw: Path
+    transport: Mrc
+    seed: int
+
+    def open_device(self, host: Node, health: HealthLog) -> Device:
+        """Open the device of a host, in its network namespace."""
+        return Device(
+            self.topology,
+            host,
+            self.raw,
+            transport=self.transport,
+            seed=self.seed,
+            health=health,
+        )
+
+
+@contextmanager
+def devices(fabric: Fabric, report: Callable[[str], None]) -> Iterator[Mapping[Node, int]]:
+    """Have a device in every host of a fabric while the block runs; yields the NICs' PIDs.
+
+    Args:
+        fabric: built, in this sandbox.
+        report: prints a line for the user.
+    """
+    topology = fabric.topology
+    try:
+        files = library.put_into(library.IN_HOSTS)
+    except MachineError as error:
+        report(f"no MRC device for other programs: {error}")
+        yield {}
+        return
+    with ExitStack() as stack:
+        nics = {host: stack.enter_context(start_nic(host)) for host in topology.hosts}
+        for nic in nics.values():
+            while not any("ready" in message for message in nic.receive(_STARTS_S)):
+                nic.check()
+        for host in topology.hosts:
+            environment = fabric.net[host.name].environment
+            environment |= files.environment({**os.environ, **environment})
+        yield {host: nic.pid for host, nic in nics.items()}
+
+
+def start_nic(host: Node, log: Path | None = None, setting: RunSetting | None = None) -> Child:
+    """Start the NIC process of a host; it sends `{"ready": True}`.
+
+    Args:
+        host: the host.
+        log: the file of its output.
+        setting: the run that it takes part in; it ends on command then.
+    """
+
+    def work(channel: Channel) -> None:
+        enter_netns(host.name)
+        if setting is None:
+            with NicProcess() as nic:
+                channel.send({"ready": True})
+                nic.run()
+            return
+        with suppress(PermissionError):  # then lag shows in the verdict, if there is any
+            raise_priority()
+        health = HealthLog(setting.raw.parent / HEALTH, host.name, now_ns())
+        with NicProcess(partial(setting.open_device, host, health), channel, health) as nic:
+            channel.send({"ready": True})
+            nic.run()
+        channel.send({"finished": {}})
+
+    title = f"the NIC of {host.name}"
+    return spawn(work, title=title, isolated=False, name=f"nic-{host.name}", log=log)

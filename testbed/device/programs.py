@@ -10,8 +10,8 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
+from testbed.device.abi import QP_ATTR, MrcAttributes, QpProfiles
 from testbed.device.control import Controller
-from testbed.device.ocp import QP_ATTR, MrcAttributes, QpProfiles
 from testbed.device.process_memory import Memory, ProcessMemory, ProcessRegion, ThreadMemory
 from testbed.device.protocol import (
     COOKIE,
@@ -35,12 +35,12 @@ from testbed.device.queues import (
     Channel,
     EventPipe,
     ProgramCq,
+    ProgramError,
     ProgramQp,
     ProtectionDomain,
     Sent,
     event,
 )
-from testbed.device.rings import ProgramError
 from testbed.device.structures import read
 from testbed.emulation.endpoint.base_device import BaseDevice
 from testbed.model.closeable import Closeable

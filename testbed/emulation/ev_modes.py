@@ -15,13 +15,11 @@ from pydantic import TypeAdapter
 
 from testbed.emulation.endpoint.clock import now_ns, realtime_offset_ns
 from testbed.emulation.endpoint.device import Device
-from testbed.emulation.endpoint.plain_nic import PlainEvs
-from testbed.emulation.fabric import plain_routes
+from testbed.emulation.endpoint.nic import PlainEvs
+from testbed.emulation.fabric import routes
 from testbed.emulation.fabric.capture import LinkCaptures
-from testbed.emulation.fabric.fabric import Fabric
-from testbed.emulation.fabric.link_model.counters import LinkCounters
-from testbed.emulation.fabric.link_model.link_control import LinkControl
-from testbed.emulation.fabric.sweep import IPV6_HEADER
+from testbed.emulation.fabric.fabric import IPV6_HEADER, Fabric
+from testbed.emulation.fabric.link_model.link_control import LinkControl, LinkCounters
 from testbed.model.closeable import Closeable
 from testbed.model.errors import InputError, Problem, RunFailedError, raise_any
 from testbed.model.fabric.addressing import (
@@ -465,7 +463,7 @@ def _in_sandbox(setting: Setting, captures: File | None) -> TrialOutcome:
     with Fabric(setting.topology) as fabric:
         fabric.verify()
         fabric.sweep()
-        hashes_label = plain_routes.install(fabric.layout, fabric.namespaces, setting.mode)
+        hashes_label = routes.install_plain(fabric.layout, fabric.namespaces, setting.mode)
         here, there = setting.topology.hosts
         paths = find_paths(fabric, here, there, setting.entries)
         back = find_paths(fabric, there, here, setting.entries)

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from testbed.model.flows import fair_shares_bps, flows_of, left_for_data_bps
-from testbed.model.run_files.run import (
+from testbed.model.run_files.content import (
     FLOWS,
     OUTCOMES,
     DeviceOutcome,

@@ -11,7 +11,7 @@ from random import Random
 from typing import Any, Final, Protocol, runtime_checkable
 
 from testbed import mrc
-from testbed.host.baselines import roce
+from testbed.host import roce
 from testbed.host.own_class import Record
 from testbed.host.own_code import CcPath, OwnController, OwnSelector
 from testbed.host.plan import EndpointPlan, QpPlan, ev_entries, port_attributes

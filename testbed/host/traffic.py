@@ -13,10 +13,9 @@ from typing import Any, Final
 from testbed.host.busy import PortRemap, refused_busy, set_busy
 from testbed.host.operator import HostOperator
 from testbed.host.plan import EndpointPlan, QpPlan
+from testbed.host.qp_records import QpRecords
 from testbed.host.queue_pairs import ReliableQp, Stack, mrc_of, reroute
-from testbed.host.recording import Tables
-from testbed.host.recording.qp_records import QpRecords
-from testbed.host.recording.tables import control_log
+from testbed.host.recording import Tables, control_log
 from testbed.host.rounds import OUTER_BYTES
 from testbed.host.workloads.messages import Block, Checker, Pattern, Sender, Slots
 from testbed.host.workloads.programs import FlowEnd, Jobs, Part, program_of

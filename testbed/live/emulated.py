@@ -11,16 +11,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from select import select
 
-from testbed.live.forks import Forks
-from testbed.live.history import RunHistory, history_of_live_run
+from testbed.live.forks import Forks, RunHistory, history_of_live_run
 from testbed.live.metrics import CostLog
 from testbed.live.serving import Answering, Asked, Listening, PageServer, Reply, serving
-from testbed.live.stream.snapshot import Beginning
+from testbed.live.stream.stream import Beginning
 from testbed.live.stream.writer import STREAM, StreamWriter
 from testbed.model.fabric.topology import Topology
 from testbed.model.faults.record import FAULTS, FaultRecord
+from testbed.model.run_files.content import RunRecord, RunStart
 from testbed.model.run_files.layout import HEALTH, RAW, RUN, START
-from testbed.model.run_files.run import RunRecord, RunStart
 from testbed.model.scenario import Scenario
 from testbed.model.units import NS_PER_S
 from testbed.sandbox.channel import Channel

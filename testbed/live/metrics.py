@@ -16,8 +16,8 @@ from prometheus_client.registry import Collector
 
 from testbed.live.server import Guarded, server_of
 from testbed.live.serving import LOOPBACK, access_to
-from testbed.live.stream.run_state import RunState
-from testbed.model.run_files.health import PAGE_SERVER, WATCHER, HealthSample
+from testbed.live.stream.records import RunState
+from testbed.model.run_files.content import PAGE_SERVER, WATCHER, HealthSample
 from testbed.model.units import NS_PER_S
 from testbed.sandbox.system_calls import cpu_ns
 

@@ -4,10 +4,9 @@ import time
 from pathlib import Path
 
 from testbed.control_api import Simulated, SimulatedRequests
-from testbed.live.forks import Forks
-from testbed.live.history import RunHistory, history_of_live_run
+from testbed.live.forks import Forks, RunHistory, history_of_live_run
 from testbed.live.serving import PageServer, Reply
-from testbed.live.stream.snapshot import Beginning
+from testbed.live.stream.stream import Beginning
 from testbed.live.stream.writer import STREAM, StreamWriter
 from testbed.model.scenario import Scenario
 from testbed.model.units import NS_PER_S

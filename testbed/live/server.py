@@ -41,8 +41,7 @@ from starlette.responses import (
 from starlette.routing import Route
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from testbed.control_api import MAX_BODY, refused_request
-from testbed.live.access import Access
+from testbed.control_api import MAX_BODY, Access, refused_request
 from testbed.live.page import PAGE, PageOffer, modules, served
 from testbed.live.stream.writer import STREAM
 

@@ -13,11 +13,11 @@ from testbed.live.stream.records import (
     FaultChange,
     OperatorCommand,
     RunEnd,
+    RunState,
     Snapshot,
     SuspectChange,
     VerdictChange,
 )
-from testbed.live.stream.run_state import RunState
 from testbed.model.units import NS_PER_S, show_duration, show_rate, show_share, show_size
 
 MOST_EVS = 32

@@ -22,7 +22,7 @@ from testbed.mapper.inference import (
 from testbed.mapper.prober import ProbeOutcome, Prober
 from testbed.model.fabric.names import directions_of
 from testbed.model.fabric.topology import Topology
-from testbed.model.faults.targets import target_directions
+from testbed.model.faults.schedule import target_directions
 
 WINDOW_ROUNDS = (4, 32, 512)
 """Lengths of the windows, in rounds: a dead link shows in the first, a grey one in the last."""

@@ -29,7 +29,7 @@ from testbed.mapper.prober import ProbePath
 from testbed.model.fabric.names import link_of
 from testbed.model.fabric.nodes import Tier
 from testbed.model.fabric.topology import Topology
-from testbed.model.faults.targets import target_directions
+from testbed.model.faults.schedule import target_directions
 
 # --------------------------------------------------------------------------------------------------
 # What can be faulty, and which probes it would lose.

@@ -8,7 +8,7 @@ from math import isclose
 
 from testbed.model.fabric.nodes import Node
 from testbed.model.fabric.topology import Topology
-from testbed.model.run_files.run import FlowRecord
+from testbed.model.run_files.content import FlowRecord
 from testbed.model.scenario import Scenario
 from testbed.model.units import NS_PER_S
 

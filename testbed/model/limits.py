@@ -12,7 +12,7 @@ from testbed.model.errors import Problem
 from testbed.model.fabric.ev_set import MAX_DEFAULT_EVS, AutoProfile
 from testbed.model.fabric.topology import HEADERS, Topology
 from testbed.model.faults.kinds import MAX_FAULTS, RAMP_STEPS, Fault, Flap, TemporaryFault
-from testbed.model.faults.targets import most_directions
+from testbed.model.faults.schedule import most_directions
 from testbed.model.scenario import Scenario
 from testbed.model.transport import Mrc
 from testbed.model.units import NS_PER_S, exact_duration

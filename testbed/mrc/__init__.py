@@ -6,13 +6,19 @@ I/O layer owns sockets, clocks and outer headers.
 """
 
 from testbed.mrc.config import NOT_BUSY, BusyState, QpConfig
-from testbed.mrc.congestion.control import CongestionController, LossReport, SackReport
+from testbed.mrc.congestion.control import (
+    CongestionController,
+    FixedWindow,
+    LossReport,
+    ReceiverWindow,
+    SackReport,
+    Window,
+)
 from testbed.mrc.congestion.nscc_incast import CcProfile, Nscc
 from testbed.mrc.congestion.nscc_uec import UecNscc, UecProfile
-from testbed.mrc.congestion.window import FixedWindow, ReceiverWindow, Window
 from testbed.mrc.constants import NEVER, DscpClasses, NackReason
 from testbed.mrc.demux import Demux
-from testbed.mrc.endpoint import respond
+from testbed.mrc.endpoint import PortAttributes, respond
 from testbed.mrc.entropy import EvEntry, EvProfile, EvState
 from testbed.mrc.ev.selection import EvInfo, PathSelector
 from testbed.mrc.events import (
@@ -36,12 +42,11 @@ from testbed.mrc.message import (
     ReceiveCompletion,
     Region,
 )
-from testbed.mrc.nic import PortAttributes
 from testbed.mrc.qp import QpState, QpStateError, QueuePair
 from testbed.mrc.wire.codec import decode
 from testbed.mrc.wire.control import EndpointRequest, Packet
 from testbed.mrc.wire.datagram import Arrival, Datagram, Outbound
-from testbed.mrc.wire.packets import DecodeError, DecodeReason
+from testbed.mrc.wire.kinds import DecodeError, DecodeReason
 
 __all__ = [
     "NEVER",

@@ -15,8 +15,7 @@ from testbed.mrc.qp import QueuePair
 from testbed.mrc.wire.codec import decode, decode_undamaged
 from testbed.mrc.wire.control import EndpointRequest, EndpointResponse, Packet
 from testbed.mrc.wire.datagram import Arrival, Datagram, Outbound
-from testbed.mrc.wire.kinds import DEFAULT_OPTIONS, WireOptions
-from testbed.mrc.wire.packets import Buffer, DecodeError, DecodeReason
+from testbed.mrc.wire.kinds import DEFAULT_OPTIONS, Buffer, DecodeError, DecodeReason, WireOptions
 
 _UNKNOWN_QP: Final = "unknown_qp"
 _NOT_A_PEER: Final = "not_a_peer"

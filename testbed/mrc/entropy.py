@@ -56,7 +56,7 @@ class EvProfile:
     """If false, packets are sprayed blindly: nothing learnt about a path changes its use."""
     max_condemned_share: float = 0.5
     compared: bool = False
-    """If true, a loss condemns an EV only if the others lose less (`ev/trust.py`)."""
+    """If true, a loss condemns an EV only if the others lose less (`ev/engine.py`)."""
     reshuffle_rounds: int = 64
     """The rounds of a plane after which the order of its EVs is drawn anew; 0: never."""
 

@@ -12,8 +12,7 @@ from random import Random
 from typing import Final
 
 from testbed.mrc.config import BusyState, QpConfig
-from testbed.mrc.congestion.control import RttEstimator
-from testbed.mrc.congestion.window import FixedWindow, Window
+from testbed.mrc.congestion.control import FixedWindow, RttEstimator, Window
 from testbed.mrc.constants import MAX_MPR, MPR_UNIT, NEVER
 from testbed.mrc.endpoint import Endpoint
 from testbed.mrc.entropy import EvEntry, EvListing, EvState

@@ -39,8 +39,8 @@ from testbed.mrc.message import (
 )
 from testbed.mrc.wire.control import Ack, Nack, ReliabilityProbe, RequestPacket, Sack
 from testbed.mrc.wire.datagram import Arrival, new
-from testbed.mrc.wire.kinds import Opcode
-from testbed.mrc.wire.packets import (
+from testbed.mrc.wire.kinds import (
+    Opcode,
     TrimmedWrite,
     Write,
     nominal_size,

@@ -29,9 +29,9 @@ from random import Random
 from typing import Final
 
 from testbed.mrc.config import Capabilities, QpConfig
+from testbed.mrc.congestion.control import FixedWindow, ReceiverWindow, Window
 from testbed.mrc.congestion.nscc_incast import CcProfile, Nscc
 from testbed.mrc.congestion.nscc_uec import UecNscc, UecProfile
-from testbed.mrc.congestion.window import FixedWindow, ReceiverWindow, Window
 from testbed.mrc.constants import (
     DEFAULT_EXPONENTIAL_RETRIES,
     DEFAULT_LINEAR_RETRIES,
@@ -39,14 +39,13 @@ from testbed.mrc.constants import (
     DscpClasses,
 )
 from testbed.mrc.demux import Demux
+from testbed.mrc.endpoint import PortAttributes
 from testbed.mrc.entropy import EvEntry, EvProfile
 from testbed.mrc.events import Event
 from testbed.mrc.message import CompletionStatus, MemoryRegion, MemoryTable, Payload, Region
-from testbed.mrc.nic import PortAttributes
 from testbed.mrc.qp import QpState, QpStateError, QueuePair, may_become
 from testbed.mrc.wire.datagram import Arrival, Datagram, Outbound
-from testbed.mrc.wire.kinds import DEFAULT_OPTIONS, WireOptions
-from testbed.mrc.wire.packets import Buffer
+from testbed.mrc.wire.kinds import DEFAULT_OPTIONS, Buffer, WireOptions
 
 # --------------------------------------------------------------------------------------------------
 # The queue pair of the verbs API, its completion queue and the entries of that queue.

@@ -8,6 +8,7 @@ Parquet they are seconds since the start of the run.
 
 import shutil
 import struct
+import sys
 from collections.abc import Iterable, Sequence
 from enum import Enum
 from io import BytesIO
@@ -16,11 +17,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from testbed.model.closeable import Closeable
-from testbed.model.run_files.health import LinkSample
+from testbed.model.errors import MachineError
+from testbed.model.run_files.content import LinkSample, RunRecord
 from testbed.model.run_files.layout import RAW, RUN, table_file
-from testbed.model.run_files.run import RunRecord
 from testbed.model.units import NS_PER_S
-from testbed.results.forked import require_threads
 from testbed.results.whole_file import remove_parts, write_file
 
 if TYPE_CHECKING:
@@ -407,3 +407,17 @@ def write_tables(raw_directory: Path, run_directory: Path, t0_ns: int) -> None:
         content = BytesIO()  # not by its path: in other encodings than UTF-8 Polars finds another
         frame.write_parquet(content)
         write_file(run_directory / table.file, content.getbuffer())
+
+
+def require_threads() -> None:
+    """Check that Polars can work here; otherwise it waits for its threads without end.
+
+    Raises:
+        MachineError: this process was forked after Polars had been loaded.
+    """
+    # Not imported, as the package imports what needs this.
+    if vars(sys.modules[__name__.partition(".")[0]])["forked_after"]:
+        raise MachineError(
+            "this process was forked from one that had loaded Polars, whose threads it lacks",
+            'start it anew: multiprocessing.get_context("spawn")',
+        )

@@ -20,17 +20,15 @@ from testbed.model.fabric.names import direction_named, node_named
 from testbed.model.fabric.nodes import Node
 from testbed.model.fabric.topology import Topology
 from testbed.model.faults.record import FAULTS, FaultRecord
-from testbed.model.faults.targets import CONTROLLER
-from testbed.model.run_files.health import HealthSample
+from testbed.model.faults.schedule import CONTROLLER
+from testbed.model.run_files.content import FlowRecord, HealthSample, RunRecord
 from testbed.model.run_files.layout import FIGURES, HEALTH, MANIFEST, RUN
 from testbed.model.run_files.manifest import Manifest
-from testbed.model.run_files.run import FlowRecord, RunRecord
 from testbed.model.scenario import Scenario
 from testbed.model.summary import Scale
 from testbed.model.units import NS_PER_S
 from testbed.model.workload import Graphed, Program, members
 from testbed.results.analysis.delivery import ByFlow
-from testbed.results.forked import require_threads
 from testbed.results.records import (
     ARRIVALS,
     COMPLETIONS,
@@ -38,6 +36,7 @@ from testbed.results.records import (
     TABLES,
     TRANSMISSIONS,
     Table,
+    require_threads,
 )
 
 

@@ -2,10 +2,9 @@
 
 import polars as pl
 
-from testbed.model.collectives import all_to_all, ring, step
 from testbed.model.errors import InputError
 from testbed.model.fabric.topology import Topology
-from testbed.model.graph import ARRIVED, COMPUTE, DONE, SEND, Event, Graph
+from testbed.model.graph import ARRIVED, COMPUTE, DONE, SEND, Event, Graph, all_to_all, ring, step
 from testbed.model.scenario import Job
 from testbed.model.workload import (
     MAX_TRANSFERS,

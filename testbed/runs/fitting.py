@@ -12,7 +12,7 @@ from testbed.model.progress import Progress
 from testbed.runs.making import Warn, to_stderr
 
 if TYPE_CHECKING:
-    from testbed.emulation.experiment.capacity import Capacity
+    from testbed.emulation.experiment.machine import Capacity
     from testbed.model.scenario import Scenario
 
 Loaded = TypeVar("Loaded")
@@ -47,7 +47,7 @@ class Machines:
         """This machine. It is measured if that is not known; not where a load is forced."""
 
         def find() -> "tuple[Capacity, ...]":
-            from testbed.emulation.experiment.capacity import load_capacity
+            from testbed.emulation.experiment.machine import load_capacity
 
             capacity = load_capacity() if force else machine_capacity(showing, warn)
             return () if capacity is None else (capacity,)
@@ -98,7 +98,7 @@ class Machines:
         return max(capacity.fitting_dilation(scenario) for capacity in self.capacities)
 
     def carry(self, scenarios: "Iterable[Scenario]") -> bool:
-        from testbed.emulation.experiment.capacity import is_too_much
+        from testbed.emulation.experiment.machine import is_too_much
 
         return not any(is_too_much(s, machine) for s in scenarios for machine in self.capacities)
 
@@ -108,7 +108,7 @@ class Machines:
         Raises:
             MachineError: it is far too much for one, and not forced.
         """
-        from testbed.emulation.experiment.capacity import judge_load
+        from testbed.emulation.experiment.machine import judge_load
 
         if not self.capacities:
             return
@@ -154,7 +154,7 @@ def machine_capacity(showing: Showing = silently, warn: Warn = to_stderr) -> "Ca
     Raises:
         MachineError: this machine cannot run the testbed, or not even be measured.
     """
-    from testbed.emulation.experiment.capacity import load_capacity
+    from testbed.emulation.experiment.machine import load_capacity
     from testbed.emulation.fabric.capabilities import require
 
     capacity = load_capacity()
@@ -167,7 +167,7 @@ def machine_capacity(showing: Showing = silently, warn: Warn = to_stderr) -> "Ca
 def measure_capacity(showing: Showing = silently, warn: Warn = to_stderr) -> "Capacity":
     """Measure what this machine carries, and store it."""
     from testbed.emulation.experiment.calibration import calibrate
-    from testbed.emulation.experiment.capacity import save_capacity
+    from testbed.emulation.experiment.machine import save_capacity
 
     with showing() as progress:
         capacity = calibrate(lambda _, done: progress("measuring what this machine carries", done))

@@ -22,7 +22,7 @@ from testbed.model.errors import (
     raise_any,
 )
 from testbed.model.run_files.layout import LOGS, MANIFEST
-from testbed.results.forked import require_threads
+from testbed.results.records import require_threads
 from testbed.results.run_directory import RunDirectory, cleaning, making_run
 from testbed.runs.job import DRAWN, UNDRAWN, Form, How
 from testbed.sandbox.processes import ENDING_SIGNALS, signals_handled
@@ -345,7 +345,7 @@ def naming_shortage(directory: Path) -> Iterator[None]:
     Raises:
         MachineError: something was short.
     """
-    from testbed.results.shortage import shortage
+    from testbed.runs.room import shortage
 
     try:
         yield
@@ -361,7 +361,7 @@ def naming_shortage(directory: Path) -> Iterator[None]:
 @contextmanager
 def _saying_what_is_kept(directory: RunDirectory, form: Form) -> Iterator[None]:
     """If the block fails or is stopped, keep what is of use, and say in `kept` what that is."""
-    from testbed.results.shortage import shortage
+    from testbed.runs.room import shortage
 
     try:
         yield

@@ -15,7 +15,7 @@ from testbed.runs.job import Executor, Form, PlannedRun
 from testbed.runs.process import LocalExecutor
 
 if TYPE_CHECKING:
-    from testbed.emulation.experiment.capacity import Capacity
+    from testbed.emulation.experiment.machine import Capacity
     from testbed.runs.cluster.calls import Worker
 
 
@@ -89,7 +89,7 @@ def machines_of(executor: Executor, here: Machines, *, unmeasured: bool = False)
         return here
 
     def find() -> "tuple[Capacity, ...]":
-        from testbed.emulation.experiment.capacity import Capacity
+        from testbed.emulation.experiment.machine import Capacity
 
         capacities = []
         for worker in executor.calls.workers.values():
@@ -121,7 +121,7 @@ def keep_slower_out(executor: Executor, runs: Iterable[PlannedRun], *, force: bo
     emulated = [run.scenario for run in runs if run.job.form == "emulated"]
     if not isinstance(executor, ClusterExecutor) or not emulated:
         return
-    from testbed.emulation.experiment.capacity import Capacity, is_too_much
+    from testbed.emulation.experiment.machine import Capacity, is_too_much
 
     machines = machines_of(executor, Machines.here(force=force), unmeasured=force)
     carried = [scenario for scenario in emulated if machines.carry([scenario])]

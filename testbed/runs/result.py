@@ -1,12 +1,15 @@
 """A finished run: verdict, metrics, tables and figures."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
+from testbed.model.fabric.addressing import path_of_ev
+from testbed.model.flows import flows_recorded
+from testbed.model.run_files.content import FlowRecord
 from testbed.model.run_files.layout import MANIFEST, REPORT, SUMMARY
 from testbed.model.scenario import Scenario
 from testbed.model.summary import State, Summary
@@ -158,8 +161,6 @@ class Result:
 
         Tables with the column `ev` have its `path` too, such as `p0/t1_2`.
         """
-        from testbed.results.ev_paths import with_paths
-
         data = self.data
         return {
             table.name: with_paths(data.scenario, frame, data.run.flows)
@@ -229,3 +230,26 @@ def _inline(svg: Path) -> str:
 
 def _number(value: float | None) -> float | None:
     return None if value is None else float(value)
+
+
+def with_paths(
+    scenario: Scenario, frame: "pl.DataFrame", recorded: Iterable[FlowRecord] = ()
+) -> "pl.DataFrame":
+    """A table with the column `path`, from its columns `flow` and `ev`.
+
+    Of programs only the records know the flows.
+    """
+    import polars as pl
+
+    flows = {flow.number: flow for flow in flows_recorded(scenario, recorded)}
+    pairs = frame.select("flow", "ev").unique().rows()
+    names = pl.DataFrame(
+        [
+            (number, ev, path_of_ev(scenario.topology, flow.src, flow.dst, ev).name)
+            for number, ev in pairs
+            if (flow := flows.get(number)) is not None
+        ],
+        schema={"flow": frame.schema["flow"], "ev": frame.schema["ev"], "path": pl.String},
+        orient="row",
+    )
+    return frame.join(names, on=["flow", "ev"], how="left", maintain_order="left")

@@ -7,10 +7,9 @@ from enum import StrEnum
 from testbed.model.fabric.addressing import Path, links_of_path
 from testbed.model.fabric.names import direction_named
 from testbed.model.fabric.nodes import Link, Node, Port
-from testbed.model.fabric.shape import shape_of
-from testbed.model.fabric.topology import Topology
+from testbed.model.fabric.topology import Topology, shape_of
 from testbed.model.faults.impairment import Impairment
-from testbed.model.run_files.health import LinkSample
+from testbed.model.run_files.content import LinkSample
 from testbed.mrc import DscpClasses
 from testbed.sim.engine import Engine
 from testbed.sim.link import LinkDirection

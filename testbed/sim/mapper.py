@@ -13,8 +13,7 @@ from testbed.mrc import Datagram, DscpClasses
 from testbed.results.records import FINDINGS, PROBES
 from testbed.sim.engine import Engine
 from testbed.sim.fabric import Fabric
-from testbed.sim.link import LinkDirection
-from testbed.sim.packet import Packet
+from testbed.sim.link import LinkDirection, Packet
 
 PROBE_BYTES = 24
 """UDP header and content of a probe in bytes, as in the emulation."""

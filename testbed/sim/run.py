@@ -22,9 +22,9 @@ from testbed.model.faults.record import FAULTS, FaultRecord
 from testbed.model.flows import base_rtt_flow, flows_of
 from testbed.model.operator.commands import Command
 from testbed.model.progress import Progress
+from testbed.model.run_files.content import FlowRecord, LinkCounts, RunRecord, bin_width_s
 from testbed.model.run_files.layout import MANIFEST, RAW, RUN
 from testbed.model.run_files.manifest import Manifest
-from testbed.model.run_files.run import FlowRecord, LinkCounts, RunRecord, bin_width_s
 from testbed.model.scenario import Scenario
 from testbed.model.transport import KernelTransport
 from testbed.model.units import NEVER_NS, NS_PER_S

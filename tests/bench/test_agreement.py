@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, cast
 
 import pytest
 
-from testbed.emulation.experiment.capacity import Capacity
+from testbed.emulation.experiment.machine import Capacity
 from testbed.model.errors import RunFailedError
 from testbed.model.faults.kinds import Blackhole
 from testbed.model.scenario import Scenario
-from testbed.studies.bench import agreement, programs
+from testbed.studies.bench import agreement, device
 from testbed.studies.bench.agreement import Compared, RunFigures, scenarios, table
 from testbed.studies.bench.measure import Setting
 from testbed.studies.bench.runs import at_fitting_dilation
@@ -97,7 +97,7 @@ def test_every_round_is_a_sample_of_its_scenario(
         return {"ib_write_bw": here, "detection": 0.2}, {"ib_write_bw": there, "detection": 0.3}
 
     monkeypatch.setattr("shutil.which", lambda _: "/usr/bin/ib_write_bw")
-    monkeypatch.setattr(programs, "_compare", compare_programs)
+    monkeypatch.setattr(device, "_compare", compare_programs)
     valid, goodput, recovery, *seen = agreement.agreement(Setting(3, tmp_path, lambda _: None))
     assert [figure.samples for figure in seen[:2]] == [(0.2, 0.0, 0.25), ()]
     assert seen[2].samples == pytest.approx([0.1] * 3)  # of a round trip
@@ -119,33 +119,33 @@ def test_what_no_round_could_measure_says_so(
     setting = Setting(2, tmp_path, lambda _: None)
     rates = iter([(2000.0, 1500.0), None, None, None])
     monkeypatch.setattr("shutil.which", lambda _: "/usr/bin/ib_write_bw")
-    monkeypatch.setattr(programs, "_rates", lambda *_: next(rates))
-    monkeypatch.setattr(programs, "calibrate", lambda _: Capacity(400 * US, 20 * US, 2))
-    monkeypatch.setattr(programs, "measured", lambda: Capacity(400 * US, 0, 1))
-    share, *each = programs.device_rate(setting)
+    monkeypatch.setattr(device, "_rates", lambda *_: next(rates))
+    monkeypatch.setattr(device, "calibrate", lambda _: Capacity(400 * US, 20 * US, 2))
+    monkeypatch.setattr(device, "measured", lambda: Capacity(400 * US, 0, 1))
+    share, *each = device.device_rate(setting)
     assert share.holds
     assert [figure.samples for figure in (share, *each)] == [(0.75,), (2000.0,), (1500.0,)]
-    (share,) = programs.device_rate(setting)
+    (share,) = device.device_rate(setting)
     assert "invalid" in share.missing
     monkeypatch.setattr("shutil.which", lambda _: None)
-    (share,) = programs.device_rate(setting)
-    seen, _ = programs.seen(setting)
+    (share,) = device.device_rate(setting)
+    seen, _ = device.seen(setting)
     reasons = {figure.missing for figure in (share, *seen)}
     assert reasons == {"no ib_write_bw here: apt install perftest"}
     assert len(seen) == 5
 
 
-@pytest.mark.parametrize("scenario", list(programs.programs()), ids=lambda each: each.name)
+@pytest.mark.parametrize("scenario", list(device.programs()), ids=lambda each: each.name)
 def test_the_programs_figure_is_found_in_what_it_prints(scenario: Scenario, tmp_path: Path) -> None:
     (tmp_path / "programs").mkdir()
     row = " 65536      800              4.37               4.36               4.35\n"
     (tmp_path / "programs" / "h0.log").write_text(row, encoding="utf-8")
     summary = SimpleNamespace(scenario=scenario.name, faults=())
     run = SimpleNamespace(summary=summary, directory=tmp_path)
-    (found,) = programs.figures_of(cast("Result", run)).items()
+    (found,) = device.figures_of(cast("Result", run)).items()
     assert found in (("ib_write_bw", 4.36), ("ib_write_lat", 4.35))
 
 
 def test_a_program_without_a_result_is_named_with_what_it_printed() -> None:
     with pytest.raises(RunFailedError, match="ib_write_lat has no result: no device"):
-        programs.figure_of("ib_write_lat", "no device")
+        device.figure_of("ib_write_lat", "no device")

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from testbed.emulation.fabric.netlink import requests
-from testbed.emulation.fabric.netlink.requests import Interface
-from testbed.emulation.fabric.netlink.socket import Netlink
+from testbed.emulation.fabric import requests
+from testbed.emulation.fabric.netlink import Netlink
+from testbed.emulation.fabric.requests import Interface
 from testbed.sandbox import namespaces
 from testbed.studies.bench import bring_up
 from testbed.studies.bench.bring_up import Built, per_link

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from testbed.emulation.experiment.capacity import Capacity
+from testbed.emulation.experiment.machine import Capacity
 from testbed.model.scenario import Scenario
 from testbed.studies.bench import emulated, runs
 from testbed.studies.bench.measure import Setting

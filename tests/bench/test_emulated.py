@@ -5,8 +5,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from testbed.emulation.experiment.capacity import Capacity
-from testbed.model.run_files.health import HealthSample
+from testbed.emulation.experiment.machine import Capacity
+from testbed.model.run_files.content import HealthSample
 from testbed.model.scenario import Scenario
 from testbed.studies.bench import emulated, runs
 from testbed.studies.bench.measure import Measurement, Setting

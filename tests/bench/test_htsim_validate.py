@@ -9,14 +9,14 @@ import pytest
 from testbed.model.errors import InputError, RunFailedError
 from testbed.model.faults.kinds import Degrade
 from testbed.model.transport import Mrc
-from testbed.studies.bench import htsim_validate
-from testbed.studies.bench.htsim import PROGRAM
-from testbed.studies.bench.htsim_validate import (
+from testbed.studies.bench import htsim
+from testbed.studies.bench.htsim import (
+    PROGRAM,
     Case,
     Compared,
     cases,
     figures,
-    run,
+    run_case,
     scenario_of,
     slowest_us,
     table,
@@ -175,7 +175,7 @@ def test_htsim_gets_the_same_fabric_and_matrix(checkout: Path) -> None:
     script = f'sleep 0.1; echo "$@" > {seen}; cat *.topo >> {seen}\n{lines}'
     place = checkout / "built"
     place.mkdir()
-    assert run(program(place, script), case, scenario_of(case).topology) == 20.5
+    assert run_case(program(place, script), case, scenario_of(case).topology) == 20.5
     given = seen.read_text()
     assert f"-tm {case.matrix} -sender_cc_only -end 1000 -failed 1 -topo" in given
     assert "Radix_Down 4\nRadix_Up 4\n" in given
@@ -190,9 +190,9 @@ def test_what_htsim_does_not_finish_or_fails_at(checkout: Path) -> None:
         made = program(place, script)
         if number:
             with pytest.raises(RunFailedError, match="htsim ended with 1"):
-                run(made, case, topology)
+                run_case(made, case, topology)
         else:
-            assert run(made, case, topology) == math.inf
+            assert run_case(made, case, topology) == math.inf
 
 
 def test_every_case_is_compared_or_left_out_for_a_reason(
@@ -201,16 +201,16 @@ def test_every_case_is_compared_or_left_out_for_a_reason(
     lines = "\n".join(f"echo 'Flow a flowId {i} finished at 25.0 x'" for i in (0, 1))
     (checkout / "built").mkdir()
     program(checkout / "built", lines)
-    monkeypatch.setattr(htsim_validate, "in_new_process", lambda measure, given: measure(given))
+    monkeypatch.setattr(htsim, "in_new_process", lambda measure, given: measure(given))
     setting = Setting(1, tmp_path / "results", lambda _: None, checkout)
-    found = {figure.name: figure for figure in htsim_validate.htsim_validate(setting)}
+    found = {figure.name: figure for figure in htsim.htsim_validate(setting)}
     assert found["some: Two flows (two): htsim"].samples == (25.0,)
     assert found["left out: another program: htsim_eqds"].samples == (1,)
     file = checkout / "htsim/sim/datacenter/validate_some.txt"
     assert file.read_text().count("!Experiment") == sum(
         figure.samples[0] for name, figure in found.items() if name.startswith("left out")
     ) + sum(name.endswith(": htsim") for name in found)
-    text = (tmp_path / "results/bench" / htsim_validate.TABLE).read_text()
+    text = (tmp_path / "results/bench" / htsim.TABLE).read_text()
     assert text.count("| some: ") == 2
     assert text.rstrip().endswith("| SLEEK: recovery without trimming | 1 |")
 

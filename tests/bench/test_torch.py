@@ -11,7 +11,7 @@ import pytest
 from testbed.model.scenario import Scenario
 from testbed.model.workload import AllReduce, Program
 from testbed.results.records import OPERATIONS
-from testbed.studies.bench import torch
+from testbed.studies.bench import emulated
 from testbed.studies.bench.measure import Setting
 from tests.planted import Planted
 
@@ -20,7 +20,7 @@ HERE = "/bin/true"
 
 
 def test_the_workload_is_that_of_the_ranks() -> None:
-    ranks, workload = torch.scenarios("/usr/bin/python3")
+    ranks, workload = emulated.scenarios("/usr/bin/python3")
     assert ranks.topology == workload.topology
     assert isinstance(ranks.workload, Program)
     assert isinstance(workload.workload, AllReduce)
@@ -43,9 +43,9 @@ def test_start_and_rate_are_judged(
         return SimpleNamespace(run=SimpleNamespace(data=data), trusted=True)
 
     monkeypatch.setenv("TORCH_PYTHON", HERE)
-    monkeypatch.setattr(torch, "completed", lambda table: table)
-    monkeypatch.setattr(torch, "make_runs", lambda scenarios, _: [*map(made, scenarios)])
-    figures = torch.torch(Setting(2, tmp_path, lambda _: None))
+    monkeypatch.setattr(emulated, "completed", lambda table: table)
+    monkeypatch.setattr(emulated, "make_runs", lambda scenarios, _: [*map(made, scenarios)])
+    figures = emulated.torch(Setting(2, tmp_path, lambda _: None))
     assert sum(not figure.holds for figure in figures) == misses
 
 
@@ -54,7 +54,7 @@ def test_without_torch_it_says_what_to_do(
     python: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("TORCH_PYTHON", python)
-    figures = torch.torch(Setting(2, tmp_path, lambda _: None))
+    figures = emulated.torch(Setting(2, tmp_path, lambda _: None))
     assert all(python in figure.missing and "TORCH_PYTHON=" in figure.missing for figure in figures)
 
 
@@ -66,5 +66,5 @@ def test_a_python_is_tried_outside_the_current_directory(
     (planted.directory / "torch.py").write_text("import json\n", encoding="utf-8")
     monkeypatch.chdir(planted.directory)
     monkeypatch.setenv("TORCH_PYTHON", os.path.relpath(sys.executable))
-    torch.torch(Setting(2, tmp_path, lambda _: None))
+    emulated.torch(Setting(2, tmp_path, lambda _: None))
     assert not planted.executed

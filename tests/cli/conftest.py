@@ -11,7 +11,7 @@ import pytest
 import typer
 
 from testbed.cli import command_line, main
-from testbed.emulation.experiment.capacity import Capacity
+from testbed.emulation.experiment.machine import Capacity
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ def call(
 ) -> Call:
     """Call `testbed` with arguments, in an empty directory of its own."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("testbed.emulation.experiment.capacity.load_capacity", lambda: AMPLE)
+    monkeypatch.setattr("testbed.emulation.experiment.machine.load_capacity", lambda: AMPLE)
     monkeypatch.setattr("testbed.cli.command_line", _built_once)
 
     def call(*arguments: str) -> Called:

@@ -9,9 +9,17 @@ from types import ModuleType
 import pytest
 
 from testbed.model.errors import ExitStatus, MachineError
-from testbed.studies.bench import parts
-from testbed.studies.bench.measure import Measurement, Setting, at_least, at_most, not_measured
-from testbed.studies.bench.parts import PARTS, BenchPart, load
+from testbed.studies.bench import measure
+from testbed.studies.bench.measure import (
+    PARTS,
+    BenchPart,
+    Measurement,
+    Setting,
+    at_least,
+    at_most,
+    load,
+    not_measured,
+)
 
 from .conftest import Call
 
@@ -47,8 +55,8 @@ def test_what_cannot_be_measured_is_told_and_is_no_success(
 ) -> None:
     missing = not_measured(at_least("theirs / ours", "", [], 10), "no mnexec: apt install mininet")
     figures = [at_most("ours up", "s", [0.2, 0.3, 0.2], 1), missing]
-    monkeypatch.setattr(parts, "PARTS", {"up": BenchPart("", "", root=False)})
-    monkeypatch.setattr(parts, "load", lambda _: lambda _: figures)
+    monkeypatch.setattr(measure, "PARTS", {"up": BenchPart("", "", root=False)})
+    monkeypatch.setattr(measure, "load", lambda _: lambda _: figures)
     done = call("bench", "up")
     assert done.status == ExitStatus.FAILED
     assert "not measured" in done.out
@@ -68,8 +76,8 @@ def test_a_part_that_cannot_be_measured_takes_no_other_with_it(
     good = at_most("ours up", "s", [0.2], 1)
     functions = {"rate": no_compiler, "up": lambda _: [good]}
     chosen = {name: BenchPart("one queue pair", "", root=False) for name in functions}
-    monkeypatch.setattr(parts, "PARTS", chosen)
-    monkeypatch.setattr(parts, "load", functions.__getitem__)
+    monkeypatch.setattr(measure, "PARTS", chosen)
+    monkeypatch.setattr(measure, "load", functions.__getitem__)
     done = call("bench")
     assert done.status == ExitStatus.FAILED
     assert "ours up" in done.out
@@ -85,7 +93,7 @@ def test_a_part_is_added_by_a_module_and_a_row(call: Call, monkeypatch: pytest.M
     ]
     monkeypatch.setitem(sys.modules, module.__name__, module)
     row = BenchPart("how fast it beats", "heart_beat", most_repeats=3, root=False)
-    monkeypatch.setattr(parts, "PARTS", {**PARTS, "heart-beat": row})
+    monkeypatch.setattr(measure, "PARTS", {**PARTS, "heart-beat": row})
     assert "heart-beat     how fast it beats" in call("bench", "--list").out
     done = call("bench", "heart-beat", "--json")
     assert done.status == ExitStatus.AS_EXPECTED

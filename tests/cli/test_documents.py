@@ -12,7 +12,7 @@ import typer
 from testbed.cli import command_line
 from testbed.model.faults.kinds import Fault
 from testbed.model.files.scenarios import load_scenario
-from testbed.studies.bench.parts import PARTS
+from testbed.studies.bench.measure import PARTS
 
 PROJECT = Path(__file__).parents[2]
 TOP = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "results/README.md")

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from testbed.emulation.experiment.capacity import load_capacity, save_capacity
+from testbed.emulation.experiment.machine import load_capacity, save_capacity
 from testbed.model.errors import ExitStatus
 from testbed.model.run_files.layout import SUMMARY
 from testbed.model.summary import Summary
@@ -107,6 +107,13 @@ def test_results_that_cannot_be_written_are_refused_at_once(here: Path, series: 
     assert "--results: found disk/r" in done.stderr
     assert "expected a directory to write to (read-only file system)" in done.stderr.lower()
     assert "--into" not in done.stderr
+
+
+def test_a_limit_of_the_size_of_files_is_named(here: Path) -> None:
+    done = _testbed(here, "simulate tiny.yaml", "ulimit -f 1")
+    assert done.returncode == ExitStatus.MACHINE_CANNOT, done.stderr
+    assert "larger than files may be here" in done.stderr
+    assert "remedy: raise that limit: ulimit -f unlimited" in done.stderr
 
 
 @pytest.mark.root

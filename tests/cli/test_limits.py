@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from testbed.emulation.experiment.capacity import Capacity
+from testbed.emulation.experiment.machine import Capacity
 from testbed.model.checks import problems, remarks
 from testbed.model.fabric.nodes import Node
 from testbed.model.fabric.topology import Topology

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from testbed.emulation.experiment.capacity import Capacity
+from testbed.emulation.experiment.machine import Capacity
 from testbed.model.errors import ExitStatus
 from tests.cli.conftest import Call
 
@@ -20,7 +20,7 @@ def unmeasured(call: Call, monkeypatch: pytest.MonkeyPatch) -> Call:
     def measure(_: object) -> Capacity:
         raise MeasuredError
 
-    monkeypatch.setattr("testbed.emulation.experiment.capacity.load_capacity", lambda: None)
+    monkeypatch.setattr("testbed.emulation.experiment.machine.load_capacity", lambda: None)
     monkeypatch.setattr("testbed.emulation.experiment.calibration.calibrate", measure)
     monkeypatch.setattr("testbed.emulation.fabric.capabilities.require", lambda: None)
     return call

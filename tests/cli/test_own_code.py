@@ -10,7 +10,7 @@ import yaml
 
 from testbed import scenario as scenario_of_python
 from testbed.cli.replay import _write_scenario
-from testbed.live.history import as_files
+from testbed.live.forks import as_files
 from testbed.model.errors import InputError
 from testbed.model.file_names import NOT_USABLE
 from testbed.model.files.scenarios import load_recorded, load_scenario

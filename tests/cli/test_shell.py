@@ -235,7 +235,7 @@ def test_lines_that_are_no_text_are_unknown_commands() -> None:
 
 FABRICLESS = """
 from mininet.log import lg
-from testbed.emulation.fabric.mininet.shell import FabricShell
+from testbed.emulation.fabric.prompt import FabricShell
 lg.setLogLevel("warning")
 raise SystemExit(FabricShell({}, None, None, {}).status)
 """

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from testbed.emulation.fabric.live_trace import LiveTrace, Seen
+from testbed.emulation.fabric.capture import LiveTrace, Seen
 from testbed.model.fabric.nodes import Node
 from testbed.model.fabric.topology import Topology
 
@@ -78,7 +78,7 @@ def live(
         assert path is not None
         return found
 
-    monkeypatch.setattr("testbed.emulation.fabric.live_trace.trace_live", trace_live)
+    monkeypatch.setattr("testbed.emulation.fabric.capture.trace_live", trace_live)
     monkeypatch.setattr("testbed.emulation.fabric.capabilities.require", lambda: None)
     called = call("trace", "clos-tiny", "h0", "h1", "--ev", "0x90000", "--live", *options)
     return called.status, called.out, called.err

@@ -175,7 +175,7 @@ MUTATIONS = (
     ),
     Mutation(
         "1 in a port mask is a port that is reachable",
-        "testbed/mrc/ports.py",
+        "testbed/mrc/endpoint.py",
         "return _ALL & ~self._own",
         "return self._own",
         f"{_MRC}test_ports.py::test_the_update_says_which_port_and_is_sent_once_if_answered",

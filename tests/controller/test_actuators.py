@@ -10,8 +10,8 @@ from testbed.emulation.controller.actuators import (
     FaultError,
     LinkImpairments,
     OpenFlowActuator,
+    Places,
 )
-from testbed.emulation.controller.places import Places
 from testbed.emulation.controller.plan import DROP_PRIORITY, WIRE_PRIORITY
 from testbed.emulation.fabric.layout import Layout
 from testbed.emulation.fabric.openvswitch import wires_of

@@ -19,10 +19,9 @@ from typing import Any
 import pytest
 
 from testbed.control_api import OPERATOR, RunRequests, SimulatedRequests, load_command
-from testbed.emulation.controller.client import Client, heal_all, socket_of
-from testbed.emulation.controller.live import SOCKET, LiveControl
+from testbed.emulation.controller.live import SOCKET, Client, LiveControl, heal_all, socket_of
 from testbed.emulation.fabric.link_model.link_control import LinkControl
-from testbed.emulation.fabric.netlink.socket import NodeNamespaces
+from testbed.emulation.fabric.netlink import NodeNamespaces
 from testbed.model.errors import ExitStatus, InputError, Problem
 from testbed.model.faults.kinds import Fault
 from testbed.model.faults.record import FaultRecord
@@ -319,7 +318,7 @@ def test_probes_may_take_longer_than_a_client_waits_for_other_answers(
     by_page: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     timeout_s = 0.1
-    monkeypatch.setattr("testbed.emulation.controller.client.TIMEOUT_S", timeout_s)
+    monkeypatch.setattr("testbed.emulation.controller.live.TIMEOUT_S", timeout_s)
     command = {"kind": "probe", "flow": "h0->h1", "within": "12 s"}
     with socket.socket(socket.AF_UNIX) as controller, ThreadPoolExecutor() as pool:
         controller.bind(str(tmp_path / SOCKET))

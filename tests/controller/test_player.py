@@ -14,7 +14,7 @@ from testbed.model.units import NS_PER_S
 from tests.controller.test_plan import FABRIC_LINK, TINY, fault, struck
 
 if TYPE_CHECKING:
-    from testbed.emulation.controller.places import Places
+    from testbed.emulation.controller.actuators import Places
     from testbed.emulation.fabric.link_model.link_control import LinkControl
 
 MS = 1_000_000

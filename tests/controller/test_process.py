@@ -19,7 +19,7 @@ from testbed.emulation.controller.player import FaultLog
 from testbed.emulation.controller.process import ControllerProcess
 from testbed.model.errors import RunFailedError
 from testbed.model.faults.record import FAULTS, FaultRecord
-from testbed.model.faults.targets import CONTROLLER
+from testbed.model.faults.schedule import CONTROLLER
 from testbed.sandbox.channel import Channel
 from testbed.sandbox.processes import spawn
 from tests.commands import completed

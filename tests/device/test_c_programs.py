@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from testbed.device import compiling, hosts
+from testbed.device import compiling, nic
 from testbed.device.compiling import ALIASES, IBVERBS, PRELOAD, SOURCES
 from testbed.device.library import IN_HOSTS, Library
 from tests.commands import Completed, completed
@@ -102,7 +102,7 @@ def test_a_program_makes_every_call(way: str, tmp_path: Path) -> None:
 @in_sandbox
 def test_the_thread_for_payload_is_clean(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where the kernel hides the program from the NIC, and from the search for leaks."""
-    monkeypatch.setattr(hosts, "NicProcess", ForbiddenNic)
+    monkeypatch.setattr(nic, "NicProcess", ForbiddenNic)
     monkeypatch.setenv("ASAN_OPTIONS", "detect_leaks=0")
     way = sanitized(tmp_path)
     program = compiled("loop", tmp_path, way)

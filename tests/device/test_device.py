@@ -19,12 +19,11 @@ from typing import Any, Self
 
 import pytest
 
-from testbed.device import hosts
+from testbed.device import nic
 from testbed.device.client import open_device
 from testbed.device.compiling import IBVERBS
-from testbed.device.hosts import devices
 from testbed.device.library import IN_HOSTS
-from testbed.device.nic import NicProcess
+from testbed.device.nic import NicProcess, devices
 from testbed.device.protocol import (
     REPLY,
     REQUEST,
@@ -150,7 +149,7 @@ class ForbiddenNic(NicProcess):
 @in_sandbox
 def test_a_thread_moves_the_payload_where_the_nic_may_not(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a program that the kernel hides from the NIC; what is not mapped is an error as before."""
-    monkeypatch.setattr(hosts, "NicProcess", ForbiddenNic)
+    monkeypatch.setattr(nic, "NicProcess", ForbiddenNic)
     before = _threads()
     LIBC.prctl(4, 0)  # PR_SET_DUMPABLE, as for a program of another user
     with connected() as c:

@@ -9,7 +9,7 @@ from struct import Struct
 
 import pytest
 
-from testbed.device import abi, ocp, protocol, structures
+from testbed.device import abi, protocol, structures
 from testbed.device.compiling import SOURCES
 from testbed.mrc.config import Capabilities
 from tests.commands import completed
@@ -171,7 +171,7 @@ def test_our_constants_are_rdma_cores(tmp_path: Path) -> None:
 @needs_compiler
 def test_the_structures_of_controllers_have_the_sizes_that_python_reads(tmp_path: Path) -> None:
     layouts = {
-        "mrc_qp_attr": ocp.QP_ATTR,
+        "mrc_qp_attr": abi.QP_ATTR,
         "mrc_ctl_device_attr": structures.DEVICE_ATTR,
         "mrc_ctl_port_attr": structures.PORT_ATTR,
         "mrc_ctl_ev_fmt_profile_attr": structures.FORMAT_ATTR,
@@ -241,8 +241,8 @@ def test_without_ocps_headers_the_comparison_says_what_it_needs(arguments: list[
 
 def test_attributes_of_a_queue_pair_are_read_as_they_are_packed() -> None:
     own, peer = Capabilities(3, True, 5), Capabilities(7, True, 11, False)
-    packed = ocp.MrcAttributes(own, peer, 4, 25, 6, 9)
-    assert ocp.MrcAttributes.parse(packed.pack()) == packed
+    packed = abi.MrcAttributes(own, peer, 4, 25, 6, 9)
+    assert abi.MrcAttributes.parse(packed.pack()) == packed
 
 
 @needs_compiler

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from testbed.model.expect import Expect
 from testbed.model.run_files.layout import SUMMARY
+from testbed.model.scenario import Expect
 from testbed.model.summary import Summary
 from testbed.model.summary.unit import NEVER
 from testbed.results.analysis.metrics import evaluate

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from testbed.model.errors import ExitStatus
-from testbed.results.analysis.trust.verdict import NOT_DELIVERED
+from testbed.results.analysis.verdict import NOT_DELIVERED
 from tests.e2e.conftest import UNDRAWN, CommandLine
 from tests.waiting import WATCHDOG_S
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from testbed.emulation.endpoint.carriers import Carriers
+from testbed.emulation.endpoint.nic import Carriers
 from testbed.emulation.endpoint.process import Endpoint
 from testbed.emulation.fabric.fabric import Fabric
 from testbed.host.plan import plan_endpoints
@@ -23,7 +23,7 @@ from testbed.model.scenario import Scenario
 from testbed.model.transport import Mrc
 from testbed.model.workload import WriteBw
 from testbed.mrc import MemoryRegion
-from testbed.mrc.wire.packets import Write
+from testbed.mrc.wire.kinds import Write
 from testbed.sandbox.channel import Channel
 from tests.fabric.packets import in_node, raw_socket
 from tests.mrc.bad_input import DSCP, FAILED_OPERATIONS, Bad, bad_packets, good_write

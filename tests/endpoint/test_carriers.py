@@ -5,7 +5,7 @@ from ipaddress import IPv6Address
 
 import pytest
 
-from testbed.emulation.endpoint.carriers import Carriers
+from testbed.emulation.endpoint.nic import Carriers
 from testbed.model.fabric import addressing
 from testbed.model.fabric.ev_set import choose_evs
 from testbed.model.fabric.topology import Topology

@@ -25,8 +25,7 @@ from testbed.model.operator.commands import (
     ListEvs,
     ProbeEvs,
 )
-from testbed.model.run_files.layout import START
-from testbed.model.run_files.run import (
+from testbed.model.run_files.content import (
     FLOWS,
     OUTCOMES,
     DeviceOutcome,
@@ -34,6 +33,7 @@ from testbed.model.run_files.run import (
     RunStart,
     lines_of,
 )
+from testbed.model.run_files.layout import START
 from testbed.model.transport import Mrc
 from testbed.mrc import EvChanged, EvState, Placed, QueuePair
 from testbed.results.records import EV_EVENTS, read_raw

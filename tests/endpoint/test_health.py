@@ -5,8 +5,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from testbed.emulation.endpoint.clock import realtime_offset_ns
-from testbed.emulation.endpoint.health import INTERVAL_NS, HealthLog
+from testbed.emulation.endpoint.clock import INTERVAL_NS, HealthLog, realtime_offset_ns
 
 
 def _lines(path: Path) -> list[dict[str, Any]]:

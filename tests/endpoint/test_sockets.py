@@ -7,10 +7,10 @@ from ipaddress import IPv6Address
 import pytest
 
 from testbed.emulation.endpoint.sockets import BATCH, MAX_PACKET, HostSockets, Received
-from testbed.emulation.fabric.netlink import requests
-from testbed.emulation.fabric.netlink.socket import NodeNamespaces
+from testbed.emulation.fabric import requests
+from testbed.emulation.fabric.netlink import NodeNamespaces
 from testbed.mrc import DecodeError, decode
-from testbed.mrc.wire.packets import DecodeReason
+from testbed.mrc.wire.kinds import DecodeReason
 from testbed.sandbox.namespaces import enter_netns
 from tests.mrc.bad_input import good_write
 from tests.mrc.test_wire import write_bytes

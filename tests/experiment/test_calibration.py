@@ -11,8 +11,8 @@ import pytest
 from testbed import limits
 from testbed.emulation.experiment import calibration
 from testbed.emulation.experiment.calibration import DILATIONS, calibrate, capacity_of, scenario_at
-from testbed.emulation.experiment.capacity import WARN_LOAD, Capacity
 from testbed.emulation.experiment.experiment import Experiment
+from testbed.emulation.experiment.machine import WARN_LOAD, Capacity
 from testbed.model.errors import ExitStatus, MachineError, RunFailedError
 from testbed.model.run_files.layout import HEALTH, RUN
 from testbed.model.scenario import Scenario

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from testbed import fast
-from testbed.emulation.experiment.capacity import (
+from testbed.emulation.experiment.machine import (
     TARGET_LOAD,
     WARN_LOAD,
     Capacity,

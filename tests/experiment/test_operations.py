@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from testbed.emulation.experiment.operations import ReportedOperations
+from testbed.emulation.experiment.programs import ReportedOperations
 from testbed.model.scenario import Job
 from testbed.model.workload import Program
 from testbed.results.records import OPERATIONS, Recorder, raw_path, read_raw

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Self
 
-from testbed.emulation.endpoint.carriers import Carriers
+from testbed.emulation.endpoint.nic import Carriers
 from testbed.model.fabric.addressing import nic_address
 from testbed.model.fabric.nodes import Node
 from testbed.model.fabric.topology import Topology

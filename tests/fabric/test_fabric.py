@@ -13,15 +13,15 @@ from pathlib import Path as FilePath
 import pytest
 from pyroute2.netlink.rtnl import RTM_DELNEIGH, RTM_DELROUTE
 
+from testbed.emulation.fabric import requests
 from testbed.emulation.fabric.fabric import SYSFS, Fabric
 from testbed.emulation.fabric.link_model.link_control import LinkControl
-from testbed.emulation.fabric.netlink import requests
-from testbed.emulation.fabric.netlink.messages import (
+from testbed.emulation.fabric.netlink import (
     SEG6_LOCAL_ACTION_END,
     NeighbourMessage,
+    Request,
     RouteMessage,
 )
-from testbed.emulation.fabric.netlink.socket import Request
 from testbed.model.errors import RunFailedError
 from testbed.model.fabric.addressing import LINK_LOCAL, Path, address, carrier_usids, paths
 from testbed.model.fabric.nodes import Node

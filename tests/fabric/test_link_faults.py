@@ -10,13 +10,13 @@ import pytest
 from testbed.emulation.fabric.fabric import Fabric
 from testbed.emulation.fabric.link_model import link_model
 from testbed.emulation.fabric.link_model.link_control import LinkControl
-from testbed.emulation.fabric.netlink.socket import NodeNamespaces
+from testbed.emulation.fabric.netlink import NodeNamespaces
 from testbed.model.fabric.addressing import Path, ev_for_path, ev_of_halves, flow_label_of_ev
 from testbed.model.fabric.topology import Topology
 from testbed.model.faults.impairment import HEALTHY, PPM, Impairment
 from testbed.mrc.constants import DscpClasses
 from testbed.mrc.wire.codec import decode
-from testbed.mrc.wire.packets import DecodeError
+from testbed.mrc.wire.kinds import DecodeError
 from testbed.sandbox import namespaces
 from tests.sandbox import in_sandbox, run_in_sandbox
 from tests.waiting import wait_until

@@ -13,19 +13,17 @@ import pytest
 from testbed.emulation.experiment.machine import softnet_drops
 from testbed.emulation.fabric.fabric import Fabric
 from testbed.emulation.fabric.link_model import link_model
-from testbed.emulation.fabric.link_model.counters import read_queues
-from testbed.emulation.fabric.link_model.link_control import LinkControl
+from testbed.emulation.fabric.link_model.link_control import LinkControl, read_queues
 from testbed.emulation.fabric.link_model.link_model import direction_type
-from testbed.emulation.fabric.netlink.socket import NodeNamespaces
+from testbed.emulation.fabric.netlink import NodeNamespaces
 from testbed.model.errors import MachineError
 from testbed.model.fabric.addressing import Path
-from testbed.model.fabric.shape import shape_of
-from testbed.model.fabric.topology import Topology
+from testbed.model.fabric.topology import Topology, shape_of
 from testbed.model.faults.impairment import HEALTHY, Impairment
 from testbed.mrc.constants import ECN_CE, DscpClasses
 from testbed.mrc.wire.codec import decode
 from testbed.mrc.wire.headers import TSETH
-from testbed.mrc.wire.packets import TRIMMED_BYTES, TrimmedWrite, Write
+from testbed.mrc.wire.kinds import TRIMMED_BYTES, TrimmedWrite, Write
 from tests.sandbox import in_sandbox, run_in_sandbox
 from tests.waiting import WATCHDOG_S, wait_until
 

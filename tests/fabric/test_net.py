@@ -10,7 +10,7 @@ import pytest
 from mininet.log import lg
 
 from testbed.emulation.fabric.fabric import Fabric
-from testbed.emulation.fabric.mininet.net import ClosTopo, FabricCLI
+from testbed.emulation.fabric.net import ClosTopo, FabricCLI
 from testbed.model.fabric.topology import Topology
 from tests.sandbox import in_sandbox, run_in_sandbox
 

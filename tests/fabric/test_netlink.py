@@ -7,11 +7,15 @@ from socket import AF_INET6
 import pytest
 from pyroute2.netlink.rtnl import RTM_GETROUTE
 
-from testbed.emulation.fabric import routes
+from testbed.emulation.fabric import requests, routes
 from testbed.emulation.fabric.layout import missing_addresses
-from testbed.emulation.fabric.netlink import requests, socket
-from testbed.emulation.fabric.netlink.messages import SEG6_IPTUN_MODE_ENCAP_RED, RouteMessage
-from testbed.emulation.fabric.netlink.socket import Netlink, NetlinkError, NodeNamespaces
+from testbed.emulation.fabric.netlink import (
+    SEG6_IPTUN_MODE_ENCAP_RED,
+    Netlink,
+    NetlinkError,
+    NodeNamespaces,
+    RouteMessage,
+)
 from tests.sandbox import in_sandbox
 
 pytestmark = pytest.mark.kernel
@@ -81,7 +85,7 @@ def test_memory_that_never_comes_is_an_error(monkeypatch: pytest.MonkeyPatch) ->
     request = requests.new_address(IPv6Address("2001:db8::1"))
     error = NetlinkError("here", request.description, errno.ENOMEM)
     monkeypatch.setattr(Netlink, "_refused", lambda _, batch: [(batch[0], error)])
-    monkeypatch.setattr(socket, "_MOST_REFILL_S", 0.01)
+    monkeypatch.setattr("testbed.emulation.fabric.netlink._MOST_REFILL_S", 0.01)
     with (
         Netlink("here") as netlink,
         pytest.raises(NetlinkError, match="add address 2001:db8::1: Cannot allocate memory"),

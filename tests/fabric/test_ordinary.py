@@ -17,9 +17,8 @@ from testbed.emulation.fabric.capture import PortCapture
 from testbed.emulation.fabric.fabric import Fabric
 from testbed.emulation.fabric.interfaces import write_sysctl
 from testbed.emulation.fabric.layout import Layout
-from testbed.emulation.fabric.link_model.counters import read_sid
-from testbed.emulation.fabric.link_model.link_control import LinkControl
-from testbed.emulation.fabric.netlink.socket import NodeNamespaces
+from testbed.emulation.fabric.link_model.link_control import LinkControl, read_sid
+from testbed.emulation.fabric.netlink import NodeNamespaces
 from testbed.emulation.fabric.ordinary import (
     OrdinaryTraffic,
     dt6_route,

@@ -5,15 +5,15 @@ from typing import Any
 
 import pytest
 
-from testbed.emulation.fabric.netlink import requests
-from testbed.emulation.fabric.netlink.messages import (
+from testbed.emulation.fabric import requests
+from testbed.emulation.fabric.netlink import (
     AddressMessage,
     LinkMessage,
     NeighbourMessage,
+    Request,
     RouteMessage,
 )
-from testbed.emulation.fabric.netlink.requests import Interface, Template
-from testbed.emulation.fabric.netlink.socket import Request
+from testbed.emulation.fabric.requests import Interface, Template
 
 FIRST = Interface("p0_t0_0-u1", 1001, "02:00:00:00:10:01", 7)
 SECOND = Interface("p0_t1_1-d0", 2002, "02:00:00:00:20:02", 1234)

@@ -9,12 +9,11 @@ import pytest
 
 from testbed.emulation.fabric.fabric import Fabric
 from testbed.emulation.fabric.link_model import link_model
-from testbed.emulation.fabric.link_model.counters import LinkCounters
+from testbed.emulation.fabric.link_model.link_control import LinkCounters
 from testbed.emulation.fabric.link_model.shaping import DEEPER
 from testbed.model.fabric.addressing import Path
-from testbed.model.fabric.shape import NIC_QUEUE_BDP, shape_of
-from testbed.model.fabric.topology import Topology
-from testbed.model.run_files.health import LinkSample
+from testbed.model.fabric.topology import NIC_QUEUE_BDP, Topology, shape_of
+from testbed.model.run_files.content import LinkSample
 from tests.sandbox import in_sandbox, run_in_sandbox
 
 from .packets import encapsulated, raw_socket

@@ -22,7 +22,7 @@ from testbed.mrc import (
     SackReport,
     UecNscc,
 )
-from testbed.mrc.ev.spray import AdaptiveSpray, BlindSpray
+from testbed.mrc.ev.selection import AdaptiveSpray, BlindSpray
 
 pytestmark = pytest.mark.programs
 

@@ -2,7 +2,7 @@
 
 from testbed.host.outcome import program_outcomes
 from testbed.model.files.scenarios import load_scenario
-from testbed.model.run_files.run import (
+from testbed.model.run_files.content import (
     DeviceOutcome,
     FlowRecord,
     HostRecord,

@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
+from testbed.host.qp_records import QpRecords
 from testbed.host.recording import Tables
-from testbed.host.recording.qp_records import QpRecords
 from testbed.model.fabric.addressing import ev_for_path, paths
 from testbed.model.files.topologies import load_topology
 from testbed.mrc import Event, Lost, Placed, RoundTrip, Spurious

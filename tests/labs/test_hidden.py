@@ -14,7 +14,7 @@ import yaml
 
 from testbed.cli import command_line
 from testbed.model.scenario import Scenario
-from testbed.results.analysis.trust.verdict import NOT_DELIVERED
+from testbed.results.analysis.verdict import NOT_DELIVERED
 from testbed.results.code_version import code_version
 from testbed.results.run_directory import RunDirectory
 from testbed.runs.result import Result

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from testbed.model.errors import InputError
-from testbed.studies.labs.journal import Entry, Journal
+from testbed.studies.labs.work import Entry, Journal
 
 RUN = {"run": "failure", "directory": "results/x", "verdict": "trusted"}
 

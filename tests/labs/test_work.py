@@ -26,13 +26,12 @@ from testbed.studies.labs.checking import (
 from testbed.studies.labs.evidence import Evidence
 from testbed.studies.labs.grading.identity import prints_of
 from testbed.studies.labs.grading.submission import FILES, submit, unpack
-from testbed.studies.labs.journal import Journal
 from testbed.studies.labs.lab import NamesAnswer
 from testbed.studies.labs.library import LABS, find_lab, load_lab
 from testbed.studies.labs.predicting import hints, outcome, outcomes, predict
 from testbed.studies.labs.runs import _check_repeatable, checked_run, make_run, shown_directory
 from testbed.studies.labs.students import seed_of, student_key
-from testbed.studies.labs.work import Work, find_work, set_aside, start
+from testbed.studies.labs.work import Journal, Work, find_work, set_aside, start
 from tests.modules import module_at
 
 from .conftest import FIRST_FAILURE

@@ -20,7 +20,7 @@ from testbed.live import server as limits
 from testbed.live import serving as serving_of
 from testbed.live.metrics import serve_metrics
 from testbed.live.serving import Listening, PageServer, Reply, publishing, serving
-from testbed.live.stream.run_state import RunState
+from testbed.live.stream.records import RunState
 from tests.waiting import WATCHDOG_S, wait_until
 
 FAULT = json.dumps({"kind": "cut", "target": "p0"}).encode()

@@ -15,8 +15,8 @@ from testbed.live.stream.writer import STREAM
 from testbed.model.faults.record import FAULTS
 from testbed.model.files.scenarios import load_scenario
 from testbed.model.files.topologies import load_topology
+from testbed.model.run_files.content import RunStart
 from testbed.model.run_files.layout import RAW, START
-from testbed.model.run_files.run import RunStart
 from testbed.results.analyse import analyse
 from testbed.results.records import RAW_SUFFIX, TABLE_OF_NAME
 from testbed.sim import simulate

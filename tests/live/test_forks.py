@@ -9,10 +9,16 @@ from typing import Any
 
 import pytest
 
-from testbed.live.fork import DIFFERENCE, SCENARIO, ComparedPart, Difference
-from testbed.live.fork import main as make_fork
-from testbed.live.forks import FORKS, Forks
-from testbed.live.history import RunHistory
+from testbed.live.forks import (
+    DIFFERENCE,
+    FORKS,
+    SCENARIO,
+    ComparedPart,
+    Difference,
+    Forks,
+    RunHistory,
+)
+from testbed.live.forks import main as make_fork
 from testbed.model.errors import InputError
 from testbed.model.scenario import Scenario
 from testbed.results.run_data import load_run
@@ -52,6 +58,7 @@ def test_what_is_refused_leaves_nothing_and_can_be_asked_again(
         {"heal": 99},
         {"fault": {"kind": "cut", "target": "nowhere"}},
         {"fault": {"kind": "blackhole", "target": "p0_t0_0--p0_t1_0"}},
+        {"heal": 0, "fault": {"kind": "cut", "target": "p0_t0_0--p0_t1_1"}},
     )
     for change in (*wrong, *wrong):
         status, content = begin(forks, change)

@@ -5,12 +5,10 @@ from collections.abc import Collection, Sequence
 import numpy as np
 
 from testbed.live.stream.measures import Tables
-from testbed.live.stream.records import Opened, StreamRecord
-from testbed.live.stream.run_state import RunState
-from testbed.live.stream.snapshot import Beginning
-from testbed.live.stream.stream import Stream
+from testbed.live.stream.records import Opened, RunState, StreamRecord
+from testbed.live.stream.stream import Beginning, Stream
 from testbed.model.files.topologies import load_topology
-from testbed.model.run_files.run import OpenedFlow
+from testbed.model.run_files.content import OpenedFlow
 from testbed.results.records import EV_EVENTS
 
 TINY = load_topology("clos-tiny")

@@ -15,8 +15,7 @@ from rich.console import Console
 
 from testbed.live.metrics import registry_of
 from testbed.live.stream.recorded import recorded_stream
-from testbed.live.stream.records import to_line
-from testbed.live.stream.run_state import RunState, StreamReader
+from testbed.live.stream.records import RunState, StreamReader, to_line
 from testbed.live.stream.writer import STREAM
 from testbed.live.terminal import shown
 from testbed.model.run_files.layout import MANIFEST

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
-from testbed.control_api import MAX_BODY
-from testbed.live.access import Access
+from testbed.control_api import MAX_BODY, Access
 from testbed.live.page import modules
 from testbed.live.server import Site, application
 from testbed.live.stream.recorded import recorded_stream

@@ -18,7 +18,7 @@ from testbed.mapper.inference import (
 from testbed.mapper.prober import ProbePath, Prober
 from testbed.model.fabric.topology import Topology
 
-pytestmark = pytest.mark.simulated
+pytestmark = [pytest.mark.simulated, pytest.mark.long]
 
 SECOND = 1_000_000_000
 PERIOD = SECOND // 4

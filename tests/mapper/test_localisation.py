@@ -15,7 +15,7 @@ from testbed.mapper.inference import BACKGROUND, Suspect, SuspectKind, suspect_d
 from testbed.model.fabric.names import link_of
 from testbed.model.fabric.nodes import Tier
 from testbed.model.faults.impairment import Impairment
-from testbed.model.faults.targets import links_of_node, target_directions
+from testbed.model.faults.schedule import links_of_node, target_directions
 from testbed.model.files.topologies import load_topology
 from testbed.model.scenario import Clustermapper as Settings
 from testbed.model.units import NS_PER_S

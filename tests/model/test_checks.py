@@ -8,11 +8,10 @@ from hypothesis import given
 
 from testbed.model.checks import buffer_bytes, problems, remarks
 from testbed.model.errors import did_you_mean
-from testbed.model.expect import Expect
 from testbed.model.fabric.names import link_named, node_named
 from testbed.model.fabric.topology import Topology
 from testbed.model.files.goal import read_goal
-from testbed.model.scenario import Scenario
+from testbed.model.scenario import Expect, Scenario
 
 from .fabrics import ODD, REAL, topologies
 

@@ -3,8 +3,7 @@ import json
 import pytest
 from pydantic import ValidationError
 
-from testbed.model.fabric.queue import LastHopQueue, Queues
-from testbed.model.fabric.topology import Topology
+from testbed.model.fabric.topology import LastHopQueue, Queues, Topology
 from testbed.model.units import parse_depth
 
 RIGHT = {"name": "x", "planes": 2, "t0_per_plane": 2, "t1_per_plane": 2, "hosts_per_t0": 1}

@@ -6,7 +6,7 @@ from hypothesis import given
 from testbed.model.fabric.names import directions_of, link_of
 from testbed.model.fabric.nodes import Tier
 from testbed.model.fabric.topology import Topology
-from testbed.model.faults.targets import (
+from testbed.model.faults.schedule import (
     GROUPS,
     choose_targets,
     expand_groups,

@@ -10,8 +10,7 @@ from testbed.mrc.constants import IPV6_BYTES, DscpClasses, EndpointOp, EvMark, N
 from testbed.mrc.wire.codec import encode, icrc
 from testbed.mrc.wire.control import Ack, Control, EndpointRequest, EndpointResponse, Nack, Sack
 from testbed.mrc.wire.headers import BTH, UDP
-from testbed.mrc.wire.kinds import Opcode
-from testbed.mrc.wire.packets import Write
+from testbed.mrc.wire.kinds import Opcode, Write
 
 from .test_wire import write_bytes
 

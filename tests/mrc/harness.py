@@ -19,7 +19,7 @@ from testbed.mrc import (
     Window,
 )
 from testbed.mrc.config import Capabilities
-from testbed.mrc.wire.packets import kept_bytes
+from testbed.mrc.wire.kinds import kept_bytes
 from tests.virtual_time import VirtualTime, flipped
 
 MS = 1_000_000

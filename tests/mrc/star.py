@@ -21,7 +21,7 @@ from testbed.mrc import (
     QueuePair,
     Window,
 )
-from testbed.mrc.wire.packets import kept_bytes
+from testbed.mrc.wire.kinds import kept_bytes
 from tests.virtual_time import VirtualTime
 
 from .harness import MS, OUTER_BYTES, RKEY, VA, S

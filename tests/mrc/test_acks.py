@@ -7,7 +7,7 @@ import pytest
 from testbed.mrc import Arrival, CompletionStatus, ReceiveCompletion, decode
 from testbed.mrc.constants import NakCode
 from testbed.mrc.wire.control import Ack, Sack
-from testbed.mrc.wire.packets import Write
+from testbed.mrc.wire.kinds import Write
 
 from .bad_input import control_bytes
 from .harness import ADDRESSES, MS, RKEY, VA, Network, S, make_profile

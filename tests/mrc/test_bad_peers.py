@@ -12,11 +12,10 @@ import pytest
 
 from testbed.mrc import CompletionStatus, Datagram, EvChanged
 from testbed.mrc.config import Capabilities
-from testbed.mrc.congestion.window import FixedWindow, Window
+from testbed.mrc.congestion.control import FixedWindow, Window
 from testbed.mrc.constants import EndpointOp, EvMark, NackReason, NakCode
 from testbed.mrc.wire.control import Ack, EndpointRequest, EndpointResponse, Nack, Sack
-from testbed.mrc.wire.kinds import Opcode
-from testbed.mrc.wire.packets import Write
+from testbed.mrc.wire.kinds import Opcode, Write
 
 from .bad_input import VERSION_AT, control_bytes, seal
 from .harness import MS, RKEY, VA, S, make_profile

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from testbed.mrc import EvState
 from testbed.mrc.congestion.control import RttEstimator
 from testbed.mrc.entropy import Ev
-from testbed.mrc.ev.trust import LossComparison, expected, likelihood
+from testbed.mrc.ev.engine import LossComparison, expected, likelihood
 
 from .harness import make_profile
 from .test_ev import RTT_NS, started

@@ -31,8 +31,7 @@ from testbed.mrc import (
 from testbed.mrc.constants import OTHER_UDP_PORT, NackReason, NakCode
 from testbed.mrc.wire.codec import WRITE_HEADER_BYTES, icrc
 from testbed.mrc.wire.control import Ack, EndpointResponse, Nack
-from testbed.mrc.wire.kinds import WireOptions
-from testbed.mrc.wire.packets import TRIMMED_BYTES, Write, kept_bytes
+from testbed.mrc.wire.kinds import TRIMMED_BYTES, WireOptions, Write, kept_bytes
 
 from .bad_input import control_bytes
 from .harness import MS, RKEY, VA, Network, PathModel, make_profile

@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 
 from testbed.mrc import CompletionStatus, MessageDelivered, ReceiveCompletion, decode
 from testbed.mrc.config import Capabilities
-from testbed.mrc.wire.kinds import Opcode
-from testbed.mrc.wire.packets import Write
+from testbed.mrc.wire.kinds import Opcode, Write
 
 from .harness import MS, RKEY, VA, Network, PathModel, S, make_profile
 from .test_schedules import path_models

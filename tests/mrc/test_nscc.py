@@ -339,6 +339,7 @@ def test_two_flows_share_a_port_fairly(late_s: int) -> None:
 
 
 @pytest.mark.simulated
+@pytest.mark.long
 def test_a_sevenfold_incast_loses_nothing_and_keeps_the_queue_short() -> None:
     network = star(7)
     for flow in network.flows:

@@ -5,12 +5,11 @@ from dataclasses import replace
 import pytest
 
 from testbed.mrc import LossReport, QpState, ReceiverWindow, SackReport, UecNscc, UecProfile
-from testbed.mrc.congestion.window import Flight
+from testbed.mrc.congestion.control import Flight
 from testbed.mrc.constants import RCVD_BYTES_UNIT, EvMark
 from testbed.mrc.entropy import Ev
 from testbed.mrc.message import Message
-from testbed.mrc.packing import Packer
-from testbed.mrc.transmission import Transmission
+from testbed.mrc.transmission import Packer, Transmission
 from testbed.mrc.wire.control import Sack
 
 from .harness import Network, S, make_profile

@@ -5,10 +5,8 @@ import pytest
 from testbed.mrc import decode
 from testbed.mrc.entropy import Ev
 from testbed.mrc.message import Message
-from testbed.mrc.packing import Packer
-from testbed.mrc.transmission import Transmission
-from testbed.mrc.wire.kinds import Opcode
-from testbed.mrc.wire.packets import Write
+from testbed.mrc.transmission import Packer, Transmission
+from testbed.mrc.wire.kinds import Opcode, Write
 
 from .harness import RKEY, VA, Network, make_profile
 

@@ -8,7 +8,7 @@ import pytest
 
 from testbed.mrc import CompletionStatus, EvChanged, EvState, MessageDelivered
 from testbed.mrc.constants import NEVER, EndpointOp
-from testbed.mrc.ports import PortStatus
+from testbed.mrc.endpoint import PortStatus
 from testbed.mrc.wire.codec import decode
 from testbed.mrc.wire.control import EndpointRequest
 

@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from testbed.mrc.wire.packets import MSN_MASK, unwrap_msn, unwrap_psn, wrap_psn
+from testbed.mrc.wire.kinds import MSN_MASK, unwrap_msn, unwrap_psn, wrap_psn
 
 
 @given(near=st.integers(0, 1 << 40), distance=st.integers(-(1 << 23), (1 << 23) - 1))

@@ -25,7 +25,7 @@ from testbed.mrc import (
 )
 from testbed.mrc.constants import EndpointOp, EvMark
 from testbed.mrc.wire.control import EndpointRequest, EndpointResponse, ReliabilityProbe, Sack
-from testbed.mrc.wire.packets import Write
+from testbed.mrc.wire.kinds import Write
 
 from .harness import ADDRESSES, MS, RKEY, VA, Network, PathModel, S, make_profile
 

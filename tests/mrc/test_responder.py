@@ -15,8 +15,7 @@ from testbed.mrc.message import ReceiveCompletion
 from testbed.mrc.responder import Responder
 from testbed.mrc.wire.control import Ack, Nack, ReliabilityProbe, RequestPacket, Sack
 from testbed.mrc.wire.datagram import Arrival
-from testbed.mrc.wire.kinds import Opcode
-from testbed.mrc.wire.packets import TrimmedWrite, Write, unwrap_psn
+from testbed.mrc.wire.kinds import Opcode, TrimmedWrite, Write, unwrap_psn
 
 from .harness import ADDRESSES, MS, RKEY, VA, make_profile
 

@@ -17,8 +17,7 @@ from testbed.mrc import (
     QueuePair,
     Window,
 )
-from testbed.mrc.wire.kinds import Opcode
-from testbed.mrc.wire.packets import Write
+from testbed.mrc.wire.kinds import Opcode, Write
 
 from .harness import ADDRESSES, MS, RKEY, VA, Network, PathModel, S, make_profile
 from .test_qp import BODY, check_success, write_all

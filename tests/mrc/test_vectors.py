@@ -20,8 +20,15 @@ from testbed.mrc.wire.control import (
     ReliabilityProbe,
     Sack,
 )
-from testbed.mrc.wire.kinds import IMMEDIATE_OPCODES, KIND_OF, WRITE, Opcode, WireOptions
-from testbed.mrc.wire.packets import TrimmedWrite, Write
+from testbed.mrc.wire.kinds import (
+    IMMEDIATE_OPCODES,
+    KIND_OF,
+    WRITE,
+    Opcode,
+    TrimmedWrite,
+    WireOptions,
+    Write,
+)
 from tests.packet_reader import headers_behind, read
 
 from .test_wire import write_bytes
@@ -73,7 +80,7 @@ def test_write_vectors(name: str, packet: Write, dscp: int) -> None:
 
 
 def test_the_vector_with_its_outer_header() -> None:
-    from testbed.emulation.endpoint.carriers import _OUTER  # noqa: PLC0415 - the endpoint's, not the core's
+    from testbed.emulation.endpoint.nic import _OUTER  # noqa: PLC0415 - the endpoint's, not the core's
 
     words = _OUTER.unpack(V1S_OUTER)
     assert words[:4] == (0x62A00019, len(VECTORS["V1"]), 41, 64)

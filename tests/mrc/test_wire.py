@@ -25,8 +25,7 @@ from testbed.mrc.wire.control import (
     ReliabilityProbe,
     Sack,
 )
-from testbed.mrc.wire.kinds import Opcode, WireOptions
-from testbed.mrc.wire.packets import TRIMMED_BYTES, TrimmedWrite, Write
+from testbed.mrc.wire.kinds import TRIMMED_BYTES, Opcode, TrimmedWrite, WireOptions, Write
 
 u7 = st.integers(0, (1 << 7) - 1)
 u8 = st.integers(0, (1 << 8) - 1)

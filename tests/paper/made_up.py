@@ -10,18 +10,16 @@ import numpy as np
 import polars as pl
 
 from testbed.model.faults.kinds import Kill
-from testbed.model.run_files.run import FlowRecord
+from testbed.model.run_files.content import FlowRecord
 from testbed.model.scenario import Scenario
 from testbed.model.summary import Time
 from testbed.model.workload import members
-from testbed.results.analysis.delivery import FlowDelivery, InOrder
-from testbed.results.analysis.ev_states import Span
+from testbed.results.analysis.attainable import AttainableRate
+from testbed.results.analysis.delivery import FlowDelivery, InOrder, Span
 from testbed.results.analysis.fault_metrics import FlowTables
-from testbed.results.capacity.attainable import AttainableRate
 from testbed.results.records import ARRIVALS, Table
 from testbed.runs.result import Result
-from testbed.studies.paper.planning import plan_variant
-from testbed.studies.paper.registry import FIGURES
+from testbed.studies.paper.planning import FIGURES, plan_variant
 
 RTT_S = 0.13
 DILATION = 10_000.0

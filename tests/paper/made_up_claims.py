@@ -9,8 +9,7 @@ import numpy as np
 
 from testbed.model.fabric.addressing import Path
 from testbed.model.summary import Localisation, Time
-from testbed.results.analysis.delivery import Floats
-from testbed.results.analysis.ev_states import Span
+from testbed.results.analysis.delivery import Floats, Span
 from testbed.runs.result import Result
 from testbed.studies.paper.experiments.claims import DELAYS_RTTS
 

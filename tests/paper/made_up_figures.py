@@ -8,11 +8,11 @@ import numpy as np
 import polars as pl
 
 from testbed.model.summary import Time
-from testbed.results.analysis.ev_states import Span
+from testbed.results.analysis.delivery import Span
 from testbed.results.analysis.fault_metrics import FlowTables
 from testbed.results.records import COMPLETIONS, LINKS, OPERATIONS
 from testbed.runs.result import Result
-from testbed.studies.paper.experiments.arrivals import CROWDED, arrivals_s
+from testbed.studies.paper.experiments.incast import CROWDED, arrivals_s
 from testbed.studies.paper.experiments.paths import LOSSY_VARIANTS
 from testbed.studies.paper.planning import select_figures
 

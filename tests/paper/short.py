@@ -11,8 +11,7 @@ from testbed.results.report.figures.style import style
 from testbed.results.run_data import load_run
 from testbed.runs.result import Result
 from testbed.sim import simulate
-from testbed.studies.paper.checks import Check
-from testbed.studies.paper.figure import PaperFigure, Variant
+from testbed.studies.paper.figure import Check, PaperFigure, Variant
 from testbed.studies.paper.outcome import Answer, CheckOutcome, FigureOutcome
 from testbed.studies.paper.planning import plan_variant, select_figures
 

@@ -4,7 +4,7 @@ from math import inf
 
 import pytest
 
-from testbed.studies.paper.checks import (
+from testbed.studies.paper.figure import (
     RATIO,
     at_least,
     at_most,

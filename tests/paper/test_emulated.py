@@ -6,18 +6,24 @@ from typing import cast
 
 import pytest
 
-from testbed.emulation.experiment.capacity import Capacity
-from testbed.results.analysis.trust.verdict import NOT_DELIVERED, NOTHING_FINISHED
+from testbed.emulation.experiment.machine import Capacity
+from testbed.results.analysis.verdict import NOT_DELIVERED, NOTHING_FINISHED
 from testbed.results.report.figures.style import style
 from testbed.runs.job import Form
 from testbed.runs.many import REPEAT_S, estimate_s
 from testbed.runs.process import LocalExecutor
 from testbed.studies.paper.experiments.collectives import SIZES_MIB, SMALL_MIB
-from testbed.studies.paper.experiments.throughput import bus_gbps
+from testbed.studies.paper.experiments.drawing import bus_gbps
 from testbed.studies.paper.figure import PaperFigure
 from testbed.studies.paper.outcome import Answer, FigureOutcome
-from testbed.studies.paper.planning import MAX_LOAD, forms_of, plan, plan_variant, select_figures
-from testbed.studies.paper.registry import FIGURES
+from testbed.studies.paper.planning import (
+    FIGURES,
+    MAX_LOAD,
+    forms_of,
+    plan,
+    plan_variant,
+    select_figures,
+)
 from testbed.studies.paper.report import ReportRow
 
 from .made_up import SECONDS, collective

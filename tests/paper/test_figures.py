@@ -18,18 +18,26 @@ from testbed.model.workload import Training
 from testbed.runs.job import FORMS, JobRecord
 from testbed.runs.process import LocalExecutor
 from testbed.runs.store import Store
-from testbed.studies.paper.checks import Check, at_least, at_most, costs_less, shown
 from testbed.studies.paper.experiments.failover import FAILOVER
-from testbed.studies.paper.figure import PaperFigure, Variant
+from testbed.studies.paper.figure import (
+    Check,
+    PaperFigure,
+    Variant,
+    at_least,
+    at_most,
+    costs_less,
+    shown,
+)
 from testbed.studies.paper.outcome import CheckOutcome, FigureOutcome, FigureRun, OutcomeStore
 from testbed.studies.paper.planning import (
+    BY_NAME,
+    FIGURES,
     PAPER_SCENARIOS,
     forms_of,
     plan,
     plan_variant,
     select_figures,
 )
-from testbed.studies.paper.registry import BY_NAME, FIGURES
 from testbed.studies.paper.report import ReportRow, as_markdown, render
 from testbed.studies.paper.reproduction import judge, reproduce
 from tests.runs.test_engine import _made as made

@@ -9,10 +9,9 @@ import pytest
 
 from testbed.model.errors import RunFailedError
 from testbed.model.summary import State
-from testbed.studies.paper.checks import NO_BOUND
+from testbed.studies.paper.figure import NO_BOUND
 from testbed.studies.paper.outcome import Answer, CheckOutcome, FigureOutcome, FigureRun
-from testbed.studies.paper.planning import select_figures
-from testbed.studies.paper.registry import FIGURES
+from testbed.studies.paper.planning import FIGURES, select_figures
 
 from .cases import CASES, Runs
 from .made_up_figures import transceiver_flaps_runs

@@ -6,10 +6,10 @@ import pytest
 
 from testbed.model.errors import InputError
 from testbed.runs.job import FORMS, Form
-from testbed.studies.paper.checks import at_least
 from testbed.studies.paper.commands import FULL_SEEDS
+from testbed.studies.paper.figure import at_least
 from testbed.studies.paper.outcome import CheckOutcome, FigureOutcome, OutcomeStore
-from testbed.studies.paper.planning import select_figures
+from testbed.studies.paper.planning import FIGURES, select_figures
 from testbed.studies.paper.published import (
     PublishedCheck,
     PublishedFigure,
@@ -18,7 +18,6 @@ from testbed.studies.paper.published import (
     as_document,
     read_results,
 )
-from testbed.studies.paper.registry import FIGURES
 from testbed.studies.paper.report import ReportRow
 from tests.modules import SCRIPTS, module_at
 

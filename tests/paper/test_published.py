@@ -8,7 +8,7 @@ import pytest
 from testbed.model.errors import InputError
 from testbed.model.summary import State
 from testbed.model.summary.unit import NEVER
-from testbed.studies.paper.checks import at_least
+from testbed.studies.paper.figure import at_least
 from testbed.studies.paper.outcome import CheckOutcome, FigureOutcome, FigureRun
 from testbed.studies.paper.planning import select_figures
 from testbed.studies.paper.published import (

@@ -9,7 +9,7 @@ import pytest
 
 from testbed.results.report.figures.style import new_figure
 from testbed.studies.paper.figure import PaperFigure, Variant
-from testbed.studies.paper.registry import FIGURES
+from testbed.studies.paper.planning import FIGURES
 
 from . import test_rows
 from .cases import CASES

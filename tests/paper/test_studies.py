@@ -7,8 +7,7 @@ import pytest
 
 from testbed.model.files.scenarios import nominal
 from testbed.studies.paper import rows
-from testbed.studies.paper.planning import scenario_as_written
-from testbed.studies.paper.registry import FIGURES
+from testbed.studies.paper.planning import FIGURES, scenario_as_written
 from testbed.studies.paper.rows import STUDIES
 from testbed.studies.study.file import load_study
 

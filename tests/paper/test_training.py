@@ -14,8 +14,7 @@ from testbed.results.records import OPERATIONS
 from testbed.results.report.figures.style import style
 from testbed.runs.result import Result
 from testbed.studies.paper.experiments.training import FAILS_AT, TRAINING
-from testbed.studies.paper.planning import forms_of, plan_variant, select_figures
-from testbed.studies.paper.registry import FIGURES
+from testbed.studies.paper.planning import FIGURES, forms_of, plan_variant, select_figures
 
 RTT_S = 0.25
 USUAL_S = 4.0

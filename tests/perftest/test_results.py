@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from testbed.emulation.perftest.ends import Bandwidth, LatencyRow, as_text, heading, lateness
 from testbed.emulation.perftest.parameters import ALL_SIZES, Parameters, Show, Tool, size_of
-from testbed.emulation.perftest.results import Bandwidth, LatencyRow, as_text, heading, lateness
 from testbed.host.workloads.messages import Block
 from testbed.model.errors import InputError, MachineError
 from testbed.model.fabric.topology import Topology

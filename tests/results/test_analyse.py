@@ -14,7 +14,7 @@ from matplotlib.backend_bases import RendererBase
 from matplotlib.figure import Figure
 
 from testbed.model.errors import InputError
-from testbed.model.expect import Expect
+from testbed.model.scenario import Expect
 from testbed.model.summary import Expectation, Summary
 from testbed.model.units import show_rate, show_size
 from testbed.results.analyse import analyse

@@ -17,9 +17,8 @@ from testbed.model.scenario import Scenario
 from testbed.model.summary import Summary
 from testbed.results.analyse import analyse
 from testbed.results.analysis import fault_metrics
-from testbed.results.analysis.fault_metrics import FaultMetrics, Shortfall
-from testbed.results.analysis.metrics import flow_tables, summarise
-from testbed.results.analysis.trust.contradictions import (
+from testbed.results.analysis.attainable import AttainableRate
+from testbed.results.analysis.contradictions import (
     FAR_ABOVE,
     LEFT,
     LINKS,
@@ -29,7 +28,8 @@ from testbed.results.analysis.trust.contradictions import (
     SUM,
     VERIFIED,
 )
-from testbed.results.capacity.attainable import AttainableRate
+from testbed.results.analysis.fault_metrics import FaultMetrics, Shortfall
+from testbed.results.analysis.metrics import flow_tables, summarise
 from testbed.results.records import ARRIVALS
 from testbed.results.run_data import RunData, load_run
 from testbed.sim import simulate

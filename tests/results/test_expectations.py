@@ -6,7 +6,7 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from testbed.live.stream.writer import outcome_of
-from testbed.model.expect import Expect
+from testbed.model.scenario import Expect
 from testbed.model.summary import Expectation, OperationSummary, Summary
 from testbed.model.summary.scopes import SCOPES, outcome
 from testbed.model.summary.unit import NEVER, Time

@@ -11,7 +11,7 @@ from testbed.model.summary.unit import NEVER
 from testbed.results.analyse import analyse
 from testbed.sim import simulate
 
-pytestmark = pytest.mark.simulated
+pytestmark = [pytest.mark.simulated, pytest.mark.long]
 
 SCENARIO = """
 name: localised

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from testbed.model.expect import Expect
+from testbed.model.scenario import Expect
 from testbed.model.summary import Summary
 from testbed.results.analysis.metrics import evaluate, flow_tables, summarise
 from testbed.results.run_data import load_run

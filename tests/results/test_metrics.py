@@ -9,11 +9,11 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from testbed.model.expect import Expect
-from testbed.model.run_files.run import FlowRecord
+from testbed.model.run_files.content import FlowRecord
+from testbed.model.scenario import Expect
 from testbed.model.summary import FlowFault, Summary
 from testbed.model.summary.unit import NEVER
-from testbed.results.analysis.ev_states import Span, returned
+from testbed.results.analysis.delivery import Span, returned
 from testbed.results.analysis.metrics import flow_tables, integrity_of, summarise
 from testbed.results.records import ARRIVALS
 from testbed.results.run_data import RunData, load_run

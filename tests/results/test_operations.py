@@ -7,8 +7,8 @@ import polars as pl
 import pytest
 
 from testbed.model.files.scenarios import load_scenario
+from testbed.model.run_files.content import HostRecord, OpenOperation, ProgramRecord, RunRecord
 from testbed.model.run_files.manifest import Manifest
-from testbed.model.run_files.run import HostRecord, OpenOperation, ProgramRecord, RunRecord
 from testbed.model.scenario import Job
 from testbed.model.summary import OperationSummary
 from testbed.model.summary.unit import NEVER
@@ -22,8 +22,7 @@ from testbed.model.workload import (
     Training,
     Workload,
 )
-from testbed.results.analysis.jobs import summarise_jobs
-from testbed.results.analysis.operations import completed, summarise_operations
+from testbed.results.analysis.operations import completed, summarise_jobs, summarise_operations
 from testbed.results.records import OPERATIONS
 from testbed.results.run_data import RunData
 

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from testbed.model.errors import MachineError
-from testbed.results.scratch import scratch
+from testbed.results.whole_file import scratch
 from tests.waiting import wait_until
 
 HOLDS = """
 import sys, tempfile, time
-from testbed.results.scratch import scratch
+from testbed.results.whole_file import scratch
 tempfile.tempdir = sys.argv[1]
 with scratch("held-") as place:
     (place / "file").touch()

@@ -13,7 +13,7 @@ from testbed.model.summary import Summary
 from testbed.model.units import NS_PER_S, show_duration
 from testbed.model.workload import Connections, Transfer
 from testbed.results.analysis.metrics import flow_tables, summarise
-from testbed.results.analysis.trust.verdict import (
+from testbed.results.analysis.verdict import (
     FINDINGS,
     NOT_DELIVERED,
     NOTHING_FINISHED,

@@ -526,7 +526,7 @@ def test_a_call_that_ends_with_its_scheduler_has_not_failed() -> None:
 
 def test_a_worker_with_another_version_makes_no_run(directory: Path) -> None:
     """Whatever part of the testbed it is: a worker is sent calls of all of them."""
-    environment = _another_version(directory, "studies/bench/parts.py")
+    environment = _another_version(directory, "studies/bench/measure.py")
     with (
         scheduler() as (_, address),
         program(*worker_options(address), environment=environment),

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from testbed import interpreter
-from testbed.emulation.experiment.capacity import Capacity
+from testbed.emulation.experiment.machine import Capacity
 from testbed.model.errors import MachineError
 from testbed.model.files.scenarios import Dilation, load_scenario
 from testbed.model.scenario import Scenario

@@ -17,8 +17,8 @@ from testbed.model.errors import ExitStatus, MachineError
 from testbed.model.faults.kinds import Cut
 from testbed.model.summary.scopes import SCOPES
 from testbed.model.workload import Permutation
-from testbed.runs.finding import groups_of
 from testbed.runs.job import JobRecord, error_of
+from testbed.runs.series import groups_of
 from testbed.sandbox.channel import encode_error
 from tests.commands import completed
 

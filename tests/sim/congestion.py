@@ -5,8 +5,7 @@ from functools import cached_property
 
 from testbed.host.traffic import SAMPLES_PER_RTT
 from testbed.model.fabric.names import ends_at_host
-from testbed.model.fabric.queue import LastHopQueue, Queue, Queues
-from testbed.model.fabric.topology import Topology
+from testbed.model.fabric.topology import LastHopQueue, Queue, Queues, Topology
 from testbed.model.files.topologies import load_topology
 from testbed.model.scenario import Scenario
 from testbed.model.transport import Mrc

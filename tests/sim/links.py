@@ -4,15 +4,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from testbed.host.rounds import OUTER_BYTES
-from testbed.model.fabric.shape import Shape
+from testbed.model.fabric.topology import Shape
 from testbed.model.faults.impairment import Impairment
 from testbed.mrc import Datagram, DscpClasses
 from testbed.mrc.wire.codec import encode_write
-from testbed.mrc.wire.kinds import Opcode
-from testbed.mrc.wire.packets import TRIMMED_BYTES
+from testbed.mrc.wire.kinds import TRIMMED_BYTES, Opcode
 from testbed.sim.engine import Engine
-from testbed.sim.link import LinkDirection
-from testbed.sim.packet import Packet
+from testbed.sim.link import LinkDirection, Packet
 
 DSCP = DscpClasses()
 BYTE_A_NS = 8_000_000_000

@@ -9,7 +9,7 @@ from testbed.model.transport import Mrc
 from testbed.mrc import QueuePair
 from testbed.sim import Simulation, SimulationOutcome
 
-pytestmark = pytest.mark.simulated
+pytestmark = [pytest.mark.simulated, pytest.mark.long]
 
 S = 1_000_000_000
 

@@ -19,7 +19,7 @@ from testbed.sim.run import Simulation
 
 from .measuring import measured, writes
 
-pytestmark = pytest.mark.simulated
+pytestmark = [pytest.mark.simulated, pytest.mark.long]
 
 
 def _scenario(*, nscc: str = "incast", **fault: Any) -> Scenario:

@@ -4,7 +4,7 @@ from statistics import mean
 
 import pytest
 
-from testbed.model.fabric.queue import Queue, Queues
+from testbed.model.fabric.topology import Queue, Queues
 from testbed.model.files.scenarios import load_scenario
 from testbed.model.scenario import Scenario
 from testbed.model.transport import Mrc
@@ -24,7 +24,7 @@ from .congestion import (
     shared_scenario,
 )
 
-pytestmark = pytest.mark.simulated
+pytestmark = [pytest.mark.simulated, pytest.mark.long]
 
 S = 1_000_000_000
 

@@ -11,7 +11,7 @@ from tests.drawn import schedules
 
 from .measuring import measured, writes
 
-pytestmark = pytest.mark.simulated
+pytestmark = [pytest.mark.simulated, pytest.mark.long]
 
 DURATION_S = 3
 TRANSPORTS = (

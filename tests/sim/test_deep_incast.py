@@ -12,7 +12,7 @@ from testbed.mrc.wire.kinds import Opcode
 from testbed.sim import Simulation
 from testbed.sim.host import Host
 
-pytestmark = pytest.mark.simulated
+pytestmark = [pytest.mark.simulated, pytest.mark.long]
 
 PACKETS = 25
 PACKET_BYTES = 4096
@@ -98,7 +98,7 @@ def share(counts: Counter[tuple[str, bool, str]], unit: str, host: str | None = 
     ("senders", "t0s", "rate"),
     [
         (200, 15, "50 Gbit/s"),  # almost as many for each packet of the BDP as 512 at 100 Gbit/s
-        pytest.param(1023, 32, "100 Gbit/s", marks=pytest.mark.long),
+        (1023, 32, "100 Gbit/s"),
     ],
 )
 def test_hundreds_of_senders_keep_the_last_hop_busy_with_data(

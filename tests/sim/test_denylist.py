@@ -10,7 +10,7 @@ from testbed.model.operator.commands import parse_command
 from testbed.mrc import EvState, QueuePair
 from testbed.sim import Simulation, simulate
 
-pytestmark = pytest.mark.simulated
+pytestmark = [pytest.mark.simulated, pytest.mark.long]
 
 SCENARIO = """
 name: one-plane

@@ -12,7 +12,7 @@ from tests.modules import SCRIPTS, module_at
 
 from .measuring import measured
 
-pytestmark = pytest.mark.simulated
+pytestmark = [pytest.mark.simulated, pytest.mark.long]
 
 PROJECT = Path(__file__).parents[2]
 REMEDY = "python scripts/simulated_tables.py"

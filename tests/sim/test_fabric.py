@@ -3,14 +3,13 @@
 import pytest
 
 from testbed.model.fabric.addressing import Path, ev_for_path, paths
-from testbed.model.fabric.shape import NIC_QUEUE_BDP, NO_LIMIT
-from testbed.model.fabric.topology import Topology
+from testbed.model.fabric.topology import NIC_QUEUE_BDP, NO_LIMIT, Topology
 from testbed.model.faults.impairment import Impairment
 from testbed.model.files.topologies import load_topology
 from testbed.mrc import Datagram, DscpClasses
 from testbed.sim.engine import Engine
 from testbed.sim.fabric import Fabric, Timing
-from testbed.sim.packet import Packet
+from testbed.sim.link import Packet
 
 
 def _transit_ns(topology: Topology, src: int, dst: int, path: Path) -> tuple[int, Packet]:

@@ -12,7 +12,7 @@ from testbed.results.records import TRANSMISSIONS
 from testbed.results.run_data import RunData, load_run
 from testbed.runs.making import simulate_into
 
-pytestmark = pytest.mark.simulated
+pytestmark = [pytest.mark.simulated, pytest.mark.long]
 
 NARROW = {
     "name": "narrow",

@@ -8,13 +8,12 @@ from typing import Any
 
 import pytest
 
-from testbed.model.fabric.shape import Shape
+from testbed.model.fabric.topology import Shape
 from testbed.model.faults.impairment import HEALTHY, Impairment
-from testbed.model.run_files.run import LinkCounts
+from testbed.model.run_files.content import LinkCounts
 from testbed.mrc.constants import ECN_CE, ECT0
 from testbed.sim.engine import Engine
-from testbed.sim.link import LinkDirection
-from testbed.sim.packet import Packet
+from testbed.sim.link import LinkDirection, Packet
 
 from .links import BYTE_A_NS, DSCP, TRIMMED_WIRE_BYTES, OneLink, offer_over
 

@@ -12,7 +12,7 @@ from testbed.results.records import OPERATIONS
 from testbed.results.run_data import RunData, load_run
 from testbed.runs.making import simulate_into
 
-pytestmark = pytest.mark.simulated
+pytestmark = [pytest.mark.simulated, pytest.mark.long]
 
 FABRIC = {
     "name": "nodes",

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 import pytest
 
-from testbed.live.history import RunHistory
+from testbed.live.forks import RunHistory
 from testbed.model.checks import problems
 from testbed.model.files.scenarios import load_scenario
 from testbed.model.operator.commands import parse_command
@@ -20,7 +20,7 @@ from testbed.sim.run import Simulation
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-pytestmark = pytest.mark.simulated
+pytestmark = [pytest.mark.simulated, pytest.mark.long]
 
 S = 1_000_000_000
 FLOW = "h0->h4"

@@ -6,7 +6,7 @@ from testbed.model.files.scenarios import load_scenario
 from testbed.sim import Simulation, SimulationOutcome
 from testbed.studies.paper.planning import PAPER_SCENARIOS
 
-pytestmark = pytest.mark.simulated
+pytestmark = [pytest.mark.simulated, pytest.mark.long]
 
 QPS = 16
 S = 1_000_000_000

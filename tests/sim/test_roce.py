@@ -18,7 +18,7 @@ from testbed.results.records import CONTROL
 from testbed.results.run_data import load_run
 from testbed.sim import Simulation, SimulationOutcome, simulate
 
-pytestmark = pytest.mark.simulated
+pytestmark = [pytest.mark.simulated, pytest.mark.long]
 
 S = 1_000_000_000
 MS = 1_000_000

@@ -12,12 +12,12 @@ from testbed.model.fabric.topology import Topology
 from testbed.model.faults.impairment import Impairment
 from testbed.model.faults.kinds import Blackhole, Cut, Delay
 from testbed.model.faults.record import FaultRecord
-from testbed.model.faults.targets import target_directions
+from testbed.model.faults.schedule import target_directions
 from testbed.model.files.scenarios import load_scenario
 from testbed.model.scenario import Scenario
 from testbed.model.transport import Mrc, Roce
 from testbed.results.analyse import analyse
-from testbed.results.analysis.trust.verdict import NOT_DELIVERED
+from testbed.results.analysis.verdict import NOT_DELIVERED
 from testbed.results.records import OF_SOME_RUNS, TABLES
 from testbed.sim import Simulation, SimulationOutcome, simulate
 from testbed.sim import run as sim_run

@@ -11,7 +11,7 @@ from testbed.model.files.scenarios import load_scenario
 from testbed.model.transport import Mrc
 from testbed.sim import simulate
 
-pytestmark = pytest.mark.simulated
+pytestmark = [pytest.mark.simulated, pytest.mark.long]
 
 
 def first_packets(scenario: str, directory: Path, changes: Mapping[str, Any]) -> pl.DataFrame:

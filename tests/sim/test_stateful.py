@@ -22,7 +22,7 @@ from testbed.model.workload import WriteBw
 from testbed.mrc import Completion, QueuePair
 from testbed.sim import Simulation
 from testbed.sim.host import Host
-from testbed.sim.packet import Packet
+from testbed.sim.link import Packet
 from tests.drawn import schedules
 
 SOAK = bool(os.environ.get("TESTBED_SOAK"))

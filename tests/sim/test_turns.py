@@ -9,7 +9,7 @@ import pytest
 from pydantic import TypeAdapter
 
 from testbed import fast
-from testbed.host.baselines.roce import RoceQp
+from testbed.host.roce import RoceQp
 from testbed.model.faults.kinds import Fault
 from testbed.model.files.scenarios import load_scenario, nominal
 from testbed.model.run_files.layout import RUN

@@ -11,9 +11,9 @@ from testbed.mrc import Datagram, DscpClasses, decode
 from testbed.mrc.wire.codec import sealed_trailer
 from testbed.mrc.wire.control import Nack, ReliabilityProbe, Sack
 from testbed.sim import simulate
-from testbed.sim.egress import Egress
+from testbed.sim.host import Egress
 
-pytestmark = pytest.mark.simulated
+pytestmark = [pytest.mark.simulated, pytest.mark.long]
 
 MS = 1_000_000
 OPCODE_AT = 48

@@ -10,11 +10,11 @@ from testbed.model.files.topologies import load_topology
 from testbed.model.scenario import Scenario
 from testbed.model.summary import Summary
 from testbed.results.analyse import analyse
-from testbed.results.analysis.trust.verdict import NOTHING_FINISHED
+from testbed.results.analysis.verdict import NOTHING_FINISHED
 from testbed.results.report.figures import style
 from testbed.sim import simulate
 
-pytestmark = pytest.mark.simulated
+pytestmark = [pytest.mark.simulated, pytest.mark.long]
 
 HOSTS = ["h0", "h4", "h1", "h5"]
 MS = 1_000_000

@@ -9,8 +9,7 @@ from testbed.model.fabric.nodes import Node, Tier
 from testbed.mrc import DecodeError, DscpClasses, decode
 from testbed.mrc.wire.control import EndpointRequest, EndpointResponse, Packet
 from testbed.mrc.wire.headers import BTH, METH, TSETH
-from testbed.mrc.wire.kinds import CC_STATE, COMMON, KIND_OF, WRITE
-from testbed.mrc.wire.packets import TrimmedWrite, Write
+from testbed.mrc.wire.kinds import CC_STATE, COMMON, KIND_OF, WRITE, TrimmedWrite, Write
 from tests.commands import completed
 from tests.judging import skip_without
 from tests.modules import SCRIPTS, module_at

@@ -4,8 +4,8 @@ import numpy as np
 
 from testbed import Result
 from testbed.results.analysis.delivery import Floats
-from testbed.studies.paper.experiments.arrivals import CROWDED, backlog_bdp, settled
-from testbed.studies.paper.experiments.throughput import total_bps
+from testbed.studies.paper.experiments.drawing import total_bps
+from testbed.studies.paper.experiments.incast import CROWDED, backlog_bdp, settled
 
 
 def _spans(run: Result, *, many: bool) -> list[tuple[float, float]]:

@@ -4,7 +4,7 @@ from testbed import Result
 from testbed.model.fabric.addressing import directions_of_path
 from testbed.model.fabric.names import link_of
 from testbed.results.analysis.fault_metrics import FlowTables
-from testbed.studies.paper.experiments.throughput import SETTLE_RTTS, total_bps
+from testbed.studies.paper.experiments.drawing import SETTLE_RTTS, total_bps
 
 
 def settled_bps(run: Result) -> float:

@@ -3,8 +3,8 @@
 from math import inf
 
 from testbed import Result
-from testbed.studies.paper.experiments.jobs import STARTUP_RTTS
-from testbed.studies.paper.experiments.throughput import losses
+from testbed.studies.paper.experiments.drawing import losses
+from testbed.studies.paper.experiments.failover import STARTUP_RTTS
 
 
 def _first(run: Result) -> list[int]:

@@ -1,7 +1,7 @@
 """Steps of a job per real us, while its only fault is in force and after it; without one of all."""
 
 from testbed import Result
-from testbed.studies.paper.experiments.jobs import mean_step_us
+from testbed.studies.paper.experiments.failover import mean_step_us
 
 
 def steps_during_per_us(run: Result) -> float:

@@ -1,7 +1,7 @@
 """What flows place before a fault that stays, and when it has settled."""
 
 from testbed import Result
-from testbed.studies.paper.experiments.throughput import SETTLE_RTTS, total_bps
+from testbed.studies.paper.experiments.drawing import SETTLE_RTTS, total_bps
 
 
 def _before(run: Result) -> tuple[float, float]:

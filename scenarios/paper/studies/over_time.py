@@ -1,7 +1,7 @@
 """What is left of throughput during faults and after them."""
 
 from testbed import Result
-from testbed.studies.paper.experiments.throughput import (
+from testbed.studies.paper.experiments.drawing import (
     SETTLE_RTTS,
     by_direction,
     least_of_phases,

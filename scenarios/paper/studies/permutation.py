@@ -3,7 +3,7 @@
 from statistics import mean
 
 from testbed import Result
-from testbed.studies.paper.experiments.throughput import PORTS_GBPS, hosts_bps
+from testbed.studies.paper.experiments.drawing import PORTS_GBPS, hosts_bps
 
 
 def _fractions(run: Result) -> list[float]:

@@ -2,7 +2,7 @@
 
 from testbed import Result
 from testbed.studies.paper.experiments import rates
-from testbed.studies.paper.experiments.throughput import PORTS_GBPS, bus_gbps
+from testbed.studies.paper.experiments.drawing import PORTS_GBPS, bus_gbps
 
 
 def one_way_us(run: Result) -> float | None:

@@ -8,7 +8,7 @@ from over_time import least_of_before
 from testbed import Result
 from testbed.model.faults.kinds import Reboot
 from testbed.model.units import NS_PER_S
-from testbed.studies.paper.experiments.throughput import SETTLE_RTTS, losses
+from testbed.studies.paper.experiments.drawing import SETTLE_RTTS, losses
 
 
 def _times(run: Result) -> tuple[float, float, float]:

@@ -7,7 +7,7 @@ full load; the rest of its way, to and from the memory of programs, is a share o
 import time
 from typing import Final
 
-from testbed.emulation.experiment.capacity import Capacity
+from testbed.emulation.experiment.machine import Capacity
 from testbed.limits import usable_cpus
 from testbed.model.fabric.topology import Topology
 from testbed.model.scenario import Scenario

@@ -1,32 +1,136 @@
-"""A host of the simulated fabric in which programs run: its device, and when that gets a turn."""
+"""The hosts of a simulated fabric in real time: those of programs, and those that send a workload.
 
-from collections.abc import Callable, Mapping
+A host of programs has a device, and gets a turn when that has something to do. Hosts that send a
+workload of the scenario are the simulator's, in time that keeps step with the clock, but for those
+in which programs run as well.
+
+On this machine the hosts are addresses of its loopback. All of 127.0.0.0/8 is local on Linux, and
+needs no set-up. Each run claims a network of its own there, so that several go side by side, and
+each host has an address with all its ports. The library in the programs makes names resolve to them
+(device/c/names.c).
+"""
+
+import errno
+import socket
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from functools import partial
+from ipaddress import IPv4Address
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
+from testbed.device.protocol import ADDRESS_VARIABLE, HOSTS_VARIABLE, SOCKET, SOCKET_VARIABLE
 from testbed.device.server import NicServer
-from testbed.emulation.endpoint.base_device import (
-    BaseDevice,
-    BesideWorkload,
-    Send,
-    VerbsTransport,
-)
+from testbed.emulation.endpoint.base_device import BaseDevice, BesideWorkload, Send, VerbsTransport
+from testbed.emulation.experiment.programs import MASTER_PORT
 from testbed.host.operator import Answer
+from testbed.host.plan import EndpointPlan, plan_endpoints
+from testbed.host.queue_pairs import sans_io_stack
+from testbed.host.recording import Tables
 from testbed.host.rounds import PortScheduler, Rounds
-from testbed.host.traffic import Traffic
-from testbed.model.errors import Problem, as_answer
+from testbed.host.traffic import SAMPLES_PER_RTT, Traffic, slot_bytes
+from testbed.host.workloads.messages import Block
+from testbed.model.closeable import Closeable
+from testbed.model.errors import MachineError, Problem, as_answer
+from testbed.model.fabric.addressing import nic_address
 from testbed.model.fabric.nodes import Node
 from testbed.model.operator.commands import Command
 from testbed.model.scenario import Scenario
 from testbed.model.transport import Mrc
+from testbed.model.units import NEVER_NS
 from testbed.mrc import NEVER, Arrival
 from testbed.mrc.wire.datagram import new
 from testbed.mrc.wire.kinds import WireOptions
-from testbed.sim.egress import Egress, Receiver
 from testbed.sim.engine import Engine
 from testbed.sim.fabric import Fabric
-from testbed.sim.host import SIMULATED_ROUNDS_PER_RTT
-from testbed.sim.packet import Packet
+from testbed.sim.host import SIMULATED_ROUNDS_PER_RTT, Egress, Host, Receiver
+from testbed.sim.link import Packet
+
+_NETWORKS: Final = range(64, 255)
+"""The second byte of a run's addresses; others use the lower ones by hand."""
+
+
+class Loopback(Closeable):
+    """A network of the loopback that this run alone uses, as long as it is open."""
+
+    def __init__(self, hosts: Sequence[Node]) -> None:
+        """Claim one for these hosts, the first of which has the port at which programs meet.
+
+        Raises:
+            MachineError: all are taken, the machine has no loopback, or no port is free.
+        """
+        self._claim = socket.socket(socket.AF_UNIX)
+        self._network = _claimed(self._claim)
+        self._hosts = hosts
+        try:
+            self.master_port = _free_port(str(self.address_of(hosts[0])))
+        except MachineError:
+            self.close()
+            raise
+
+    def address_of(self, host: Node) -> IPv4Address:
+        """The address of a host."""
+        return IPv4Address((127 << 24) + (self._network << 16) + 1 + host.index)
+
+    def nic_of(self, host: Node) -> str:
+        """The name of the socket of a host's NIC."""
+        return f"{SOCKET}-{self.address_of(host)}"
+
+    def variables(self, name: str) -> dict[str, str]:
+        """What programs in a host have in their environment."""
+        own = next(host for host in self._hosts if host.name == name)
+        names = ",".join(f"{host.name}={self.address_of(host)}" for host in self._hosts)
+        return {
+            SOCKET_VARIABLE: self.nic_of(own).lstrip("\0"),
+            HOSTS_VARIABLE: names,
+            ADDRESS_VARIABLE: str(self.address_of(own)),
+        }
+
+    def close(self) -> None:
+        """Give it back."""
+        self._claim.close()
+
+
+def _claimed(claim: socket.socket) -> int:
+    """Bind a socket to the name of the first network that nobody has claimed; return its number."""
+    for network in _NETWORKS:
+        try:
+            claim.bind(f"\0mrc-loopback-127.{network}")
+        except OSError:
+            continue
+        return network
+    claim.close()
+    raise MachineError(
+        f"{len(_NETWORKS)} runs of programs are under way in this network namespace, and more have "
+        "no addresses",
+        "wait until one of them has ended",
+    )
+
+
+def _free_port(address: str) -> int:
+    """The port of torchrun if it is free at an address, else any that is.
+
+    Raises:
+        MachineError: none is, or the address is not there.
+    """
+    for port in (MASTER_PORT, 0):
+        with socket.socket() as trial:
+            trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                trial.bind((address, port))
+                trial.listen()
+            except OSError as error:
+                if error.errno == errno.EADDRINUSE:
+                    continue
+                raise MachineError(
+                    f"no loopback here: {address}: {error.strerror}", "ip link set lo up"
+                ) from error
+            found: int = trial.getsockname()[1]
+            return found
+    raise MachineError(
+        f"no TCP port is free at {address}", "end what listens on all addresses of this machine"
+    )
+
 
 Workload = Callable[[PortScheduler, Send], Traffic]
 """Makes a host's part in a workload, given its ports and what sends its packets."""
@@ -238,3 +342,108 @@ class PacedHost:
         """Let go of all programs, and finish the records."""
         self._rounds = None
         self.server.close()
+
+
+class Workloads:
+    """These hosts. Times in ns.
+
+    Attributes:
+        hosts: they; none if all jobs are programs.
+        parts: what makes the parts of hosts in which programs run as well; `add` adds such a host.
+    """
+
+    def __init__(
+        self,
+        scenario: Scenario,
+        raw: Path,
+        engine: Engine,
+        fabric: Fabric,
+        receivers: dict[bytes, Receiver],
+        stack: ExitStack,
+    ) -> None:
+        """Set them up.
+
+        Args:
+            scenario: what is run.
+            raw: where they record.
+            engine: the time.
+            fabric: the links.
+            receivers: finds each host by its NIC address; these are added.
+            stack: closes their records.
+        """
+        self._engine = engine
+        self._topology = scenario.topology
+        self._sample_ns = max(scenario.topology.propagation_rtt_ns // SAMPLES_PER_RTT, 1)
+        self._end_ns = NEVER_NS
+        self._tables: list[Tables] = []
+        self._traffic: dict[str, Traffic] = {}
+        self.hosts: dict[Node, Host | PacedHost] = {}
+        self.parts: dict[Node, Workload] = {}
+        block = Block(scenario.seed, slot_bytes(scenario.longest_bytes))
+        for node, plan in plan_endpoints(scenario.planned, raw, sealed=False).items():
+            tables = stack.enter_context(Tables(raw, node.name, stay_open=False))
+            self._tables.append(tables)
+            for mailbox in plan.mailboxes:
+                mailbox.tell(self._wake)
+            if node.name in scenario.hosts_of_programs:
+                self.parts[node] = partial(_part_of, plan, block, tables, engine)
+                continue
+            host = Host(plan, block, engine, fabric, receivers, tables)
+            receivers[nic_address(scenario.topology, node).packed] = host
+            self._add(host, host.traffic)
+
+    def add(self, host: PacedHost) -> None:
+        """Have a host of programs take part, if it has a part in a workload."""
+        if host.traffic is not None:
+            self._add(host, host.traffic)
+
+    def _add(self, host: Host | PacedHost, traffic: Traffic) -> None:
+        self.hosts[host.node] = host
+        self._traffic[host.node.name] = traffic
+
+    def _wake(self, host: str) -> None:
+        self.hosts[self._topology.host_named(host)].wake(self._engine.now_ns)
+
+    def begin_at(self, t0_ns: int) -> None:
+        """Have them begin at a time, and be sampled from now on."""
+        for host in self.hosts.values():
+            self._engine.at(t0_ns, host.begin)
+        if self.hosts:
+            self._engine.at(self._engine.now_ns, self._sample)
+
+    def end(self) -> None:
+        """Have them post no more messages."""
+        now_ns = self._end_ns = self._engine.now_ns
+        for host in self.hosts.values():
+            host.end(now_ns, None)
+
+    @property
+    def idle(self) -> bool:
+        """Whether all of their messages have completed."""
+        return all(traffic.idle for traffic in self._traffic.values())
+
+    def _sample(self, now_ns: int, _: object) -> None:
+        for traffic in self._traffic.values():
+            traffic.sample(now_ns)
+        if self._end_ns == NEVER_NS:
+            self._engine.at(now_ns + self._sample_ns, self._sample)
+
+    def flush(self) -> None:
+        """Hand all records so far to the kernel, for those who read them meanwhile."""
+        for tables in self._tables:
+            tables.flush()
+
+    def reports(self) -> Mapping[str, dict[str, Any]]:
+        """The report of each host, by its name."""
+        return {host: traffic.report() for host, traffic in self._traffic.items()}
+
+
+def _part_of(
+    plan: EndpointPlan,
+    block: Block,
+    tables: Tables,
+    engine: Engine,
+    ports: PortScheduler,
+    launch: Send,
+) -> Traffic:
+    return Traffic(plan, sans_io_stack(plan, ports, tables), block, tables, launch, engine.now_ns)

@@ -3,35 +3,36 @@
 The fabric and the devices of all hosts are in this one process: a packet between two programs
 crosses no other. The time of the fabric follows CLOCK_MONOTONIC. What happens on it happens at its
 exact time, however late this process is; only programs notice that, and the verdict says it.
+
+Faults and an operator's commands by hand come on the socket in the run's directory. A process of
+its own speaks HTTP, with a thread for each client, and passes on what clients ask: one that is
+slow, or that probes for long, holds up no other, nor the fabric.
 """
 
 import gc
+import itertools
 import os
 import resource
 import select
+import socket
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from functools import partial
 from http import HTTPStatus
 from pathlib import Path
+from queue import SimpleQueue
+from socketserver import ThreadingMixIn
 from typing import TYPE_CHECKING, Any, Final, Protocol
+from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
 from testbed import fast
-from testbed.control_api import (
-    OVER,
-    UNDER_WAY,
-    Answer,
-    SimulatedRequests,
-    refused_request,
-)
+from testbed.control_api import OVER, UNDER_WAY, Answer, SimulatedRequests, refused_request
 from testbed.device import library
-from testbed.device.paced.control import requests_from, taking_commands
-from testbed.device.paced.host import PacedHost
-from testbed.device.paced.loopback import Loopback
-from testbed.device.paced.workloads import Workloads
-from testbed.emulation.endpoint.clock import now_ns
-from testbed.emulation.endpoint.health import HealthLog
+from testbed.device.paced.host import Loopback, PacedHost, Workloads
+from testbed.emulation.controller.live import SOCKET, LiveControl
+from testbed.emulation.endpoint.clock import HealthLog, now_ns
 from testbed.emulation.experiment.machine import cpu_model
 from testbed.emulation.experiment.programs import (
     GRACE_S,
@@ -43,7 +44,7 @@ from testbed.host.operator import Answer as OperatorAnswer
 from testbed.host.operator import operate_one_of
 from testbed.host.outcome import TrafficProgress, outcomes
 from testbed.host.recording import Recorders
-from testbed.model.errors import Problem, RunFailedError, TestbedError, raise_any
+from testbed.model.errors import MachineError, Problem, RunFailedError, TestbedError, raise_any
 from testbed.model.fabric.addressing import nic_address
 from testbed.model.fabric.names import ends_at_host
 from testbed.model.faults.checks import process_problems
@@ -52,16 +53,18 @@ from testbed.model.faults.record import FAULTS
 from testbed.model.flows import base_rtt_flow, flows_of
 from testbed.model.operator.commands import Command
 from testbed.model.progress import Progress
+from testbed.model.run_files.content import RunRecord, RunStart, bin_width_s
 from testbed.model.run_files.layout import HEALTH, LOGS, MANIFEST, RAW, RUN, START
 from testbed.model.run_files.manifest import Manifest
-from testbed.model.run_files.run import RunRecord, RunStart, bin_width_s
 from testbed.model.scenario import Scenario
 from testbed.model.units import NEVER_NS, NS_PER_S
 from testbed.model.workload import WriteBw
 from testbed.results import records
 from testbed.results.code_version import code_version
-from testbed.results.scratch import scratch
-from testbed.results.whole_file import write_file
+from testbed.results.whole_file import scratch, write_file
+from testbed.sandbox.channel import Channel, decode_error
+from testbed.sandbox.processes import Child, spawn
+from testbed.sandbox.system_calls import new_socket_name
 from testbed.sim.engine import Engine
 from testbed.sim.fabric import Fabric, Timing
 from testbed.sim.faults import FaultInjection
@@ -70,9 +73,106 @@ from testbed.sim.run import LINK_SAMPLE_RTTS, Simulation
 
 if TYPE_CHECKING:
     from testbed.model.fabric.nodes import Node
-    from testbed.sandbox.processes import Child
-    from testbed.sim.egress import Receiver
-    from testbed.sim.host import Host
+    from testbed.sim.host import Host, Receiver
+
+_PATIENCE_S: Final = 10.0
+"""How long a client may be silent before it has sent its request. Ours."""
+
+
+@contextmanager
+def taking_commands(directory: Path) -> Iterator[Child]:
+    """Listen while the block runs; yields the process.
+
+    It sends `{"number": ..., "method": ..., "path": ..., "body": ...}`, and waits for `{"number":
+    ..., "status": ..., "content": ...}`, in any order.
+    """
+    child = spawn(
+        lambda channel: _serve(directory / SOCKET, channel),
+        title="the process that takes commands",
+        isolated=False,
+        name="control",
+        log=directory / LOGS / "control.log",
+    )
+    try:
+        yield child
+    finally:
+        child.kill()
+        child.close()
+        (directory / SOCKET).unlink(missing_ok=True)
+
+
+def requests_from(child: Child) -> list[dict[str, Any]]:
+    """The requests that the process has sent.
+
+    Raises:
+        TestbedError: it has ended, with the reason.
+    """
+    messages = child.receive(0)
+    for message in messages:
+        if "error" in message:
+            raise decode_error(message["error"])
+    return messages
+
+
+class _Handler(WSGIRequestHandler):
+    timeout = _PATIENCE_S
+
+    def handle(self) -> None:
+        try:
+            super().handle()
+        except (ConnectionError, TimeoutError) as error:  # it has gone, or says nothing
+            self.log_error("%s", error)
+
+
+class _Server(ThreadingMixIn, WSGIServer):
+    address_family = socket.AF_UNIX
+    daemon_threads = True
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        super().__init__("", _Handler)  # type: ignore[arg-type] # a path in place of a port
+
+    def server_bind(self) -> None:
+        with new_socket_name(self._path) as name:
+            self.socket.bind(name)
+        self.server_name, self.server_port = "localhost", 0
+        self.setup_environ()
+
+    def get_request(self) -> tuple[socket.socket, Any]:
+        connection, _ = self.socket.accept()
+        return connection, ("", 0)
+
+
+def _serve(path: Path, channel: Channel) -> None:
+    """Serve until the run has ended.
+
+    Raises:
+        MachineError: no socket can be there.
+    """
+    numbers = itertools.count()
+    waiting: dict[int, SimpleQueue[Answer]] = {}
+    sending = threading.Lock()
+
+    def ask(method: str, path: str, body: str) -> Answer:
+        number = next(numbers)
+        waiting[number] = SimpleQueue()
+        with sending:
+            channel.send({"number": number, "method": method, "path": path, "body": body})
+        answer = waiting[number].get()
+        del waiting[number]
+        return answer
+
+    try:
+        listening = _Server(path)
+    except OSError as error:
+        what = f"no socket can be in {path.parent}: {error.strerror}"
+        raise MachineError(what, "--results on another file system") from error
+    with listening as server:
+        server.set_app(LiveControl(ask))
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        for reply in channel.messages():
+            waiting[reply["number"]].put((HTTPStatus(reply["status"]), reply["content"]))
+
 
 START_DELAY_NS: Final = NS_PER_S // 5
 """From the command to start the programs until they start."""
@@ -155,6 +255,11 @@ class PacedRun:
         )
         self._report: dict[str, Any] | None = None
         self._over = False
+        # Before the descriptors of the hosts, and those of their programs: select(2), which waits
+        # for these, takes none above 1023.
+        self._control = stack.enter_context(taking_commands(directory))
+        self._ready = stack.enter_context(select.epoll())
+        stack.enter_context(_many_descriptors())
         raw = directory / RAW
         self._engine = Engine()
         self._engine.now_ns = now_ns()
@@ -189,9 +294,7 @@ class PacedRun:
         self._health = HealthLog(directory / HEALTH, PROCESS, now_ns())
         stack.callback(self._health.close)
         self._by_descriptor = {host.server.fileno(): host for host in self._hosts.values()}
-        self._control = stack.enter_context(taking_commands(directory))
         self._asked = set[int]()
-        self._ready = stack.enter_context(select.epoll())
         others = self._programs.fileno(), self._control.fileno()
         for descriptor in (*self._by_descriptor, *others):
             self._ready.register(descriptor, select.EPOLLIN)
@@ -417,13 +520,7 @@ def idle_rtt_ns(scenario: Scenario) -> int:
 
 @contextmanager
 def _undisturbed() -> Iterator[None]:
-    """Keep the cycle collector from stopping the fabric at a bad moment.
-
-    And let this process have the descriptors that the queue pairs of all hosts take, two each; the
-    programs, which have been started, keep the usual limit.
-    """
-    usual, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    """Keep the cycle collector from stopping the fabric at a bad moment."""
     gc.freeze()
     gc.disable()
     try:
@@ -431,6 +528,16 @@ def _undisturbed() -> Iterator[None]:
     finally:
         gc.enable()
         gc.unfreeze()
+
+
+@contextmanager
+def _many_descriptors() -> Iterator[None]:
+    """Let this process have the descriptors that all hosts take, and two for each queue pair."""
+    usual, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    try:
+        yield
+    finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (usual, most))
 
 

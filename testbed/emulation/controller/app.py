@@ -11,9 +11,9 @@ from testbed.emulation.controller.actuators import (
     EndpointActuator,
     LinkActuator,
     OpenFlowActuator,
+    Places,
 )
 from testbed.emulation.controller.live import SOCKET, LiveControl, OperatorCommands
-from testbed.emulation.controller.places import Places
 from testbed.emulation.controller.plan import ControllerPlan
 from testbed.emulation.controller.player import FaultPlayer
 from testbed.emulation.controller.session import Session, SwitchError
@@ -22,7 +22,7 @@ from testbed.emulation.fabric.openvswitch import FlowCache
 from testbed.model.errors import ExitStatus, TestbedError
 from testbed.model.faults.kinds import OperationStart
 from testbed.model.faults.record import FaultRecord
-from testbed.model.faults.targets import CONTROLLER
+from testbed.model.faults.schedule import CONTROLLER
 from testbed.sandbox.channel import Channel
 
 RECONNECT_TIMEOUT_S = 3.0

@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from testbed.emulation.controller._ryu import hub
-from testbed.emulation.controller.actuators import Clock, wait_until
-from testbed.emulation.controller.places import Places
+from testbed.emulation.controller.actuators import Clock, Places, wait_until
 from testbed.emulation.controller.plan import ControllerPlan
 from testbed.emulation.fabric.link_model.link_control import LinkControl
 from testbed.model.errors import Problem
@@ -20,8 +19,7 @@ from testbed.model.faults.checks import busy_problems, conflict
 from testbed.model.faults.impairment import HEALTHY, Impairment
 from testbed.model.faults.kinds import Fault, OperationStart
 from testbed.model.faults.record import FAULTS, FaultRecord, StepRecord, entry_of
-from testbed.model.faults.schedule import ScheduledFault, schedule_fault
-from testbed.model.faults.targets import CONTROLLER
+from testbed.model.faults.schedule import CONTROLLER, ScheduledFault, schedule_fault
 
 # --------------------------------------------------------------------------------------------------
 # The file `faults.jsonl` while a run goes on: the newest record of every fault so far.

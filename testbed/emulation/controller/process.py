@@ -39,14 +39,14 @@ from typing import Any, NoReturn, Self
 from testbed.emulation.controller.live import SOCKET
 from testbed.emulation.controller.plan import OPENFLOW_PORT, ControllerPlan
 from testbed.emulation.controller.player import amend
+from testbed.emulation.fabric import requests
 from testbed.emulation.fabric.link_model.link_control import LinkControl
-from testbed.emulation.fabric.netlink import requests
-from testbed.emulation.fabric.netlink.socket import Netlink, NodeNamespaces
+from testbed.emulation.fabric.netlink import Netlink, NodeNamespaces
 from testbed.model.errors import RunFailedError
 from testbed.model.fabric.topology import Topology
 from testbed.model.faults.kinds import Kill
 from testbed.model.faults.record import FAULTS, FaultRecord, StepRecord
-from testbed.model.faults.targets import CONTROLLER
+from testbed.model.faults.schedule import CONTROLLER
 from testbed.model.run_files.layout import CONTROLLER_PLAN
 from testbed.sandbox.channel import Channel
 from testbed.sandbox.namespaces import NETNS_DIR

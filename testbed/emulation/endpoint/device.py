@@ -11,11 +11,9 @@ from contextlib import suppress
 from pathlib import Path
 
 from testbed.emulation.endpoint.base_device import BaseDevice
-from testbed.emulation.endpoint.clock import now_ns
+from testbed.emulation.endpoint.clock import HealthLog, now_ns
 from testbed.emulation.endpoint.event_loop import EventLoop, PortMonitor
-from testbed.emulation.endpoint.health import HealthLog
-from testbed.emulation.endpoint.nic import Nic
-from testbed.emulation.endpoint.plain_nic import PlainEvs, PlainNic
+from testbed.emulation.endpoint.nic import Nic, PlainEvs, PlainNic
 from testbed.model.fabric.nodes import Node
 from testbed.model.fabric.topology import Topology
 from testbed.model.transport import Mrc

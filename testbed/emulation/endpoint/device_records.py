@@ -18,9 +18,8 @@ from typing import Any
 from testbed.emulation.endpoint.clock import now_ns
 from testbed.host.operator import Answer, HostOperator
 from testbed.host.plan import QpPlan
-from testbed.host.recording import Tables
-from testbed.host.recording.qp_records import QpRecords
-from testbed.host.recording.tables import control_log
+from testbed.host.qp_records import QpRecords
+from testbed.host.recording import Tables, control_log
 from testbed.host.rounds import OUTER_BYTES
 from testbed.host.traffic import SAMPLES_PER_RTT
 from testbed.model.closeable import Closeable
@@ -36,8 +35,7 @@ from testbed.model.operator.commands import (
     TimedCommand,
     parse_command,
 )
-from testbed.model.run_files.layout import START
-from testbed.model.run_files.run import (
+from testbed.model.run_files.content import (
     FLOWS,
     OUTCOMES,
     DeviceOutcome,
@@ -46,6 +44,7 @@ from testbed.model.run_files.run import (
     RunStart,
     SentFlow,
 )
+from testbed.model.run_files.layout import START
 from testbed.model.transport import Mrc, Transport
 from testbed.mrc import Datagram, EvChanged, Event, Placed, QueuePair
 from testbed.mrc.wire.datagram import Outbound

@@ -20,8 +20,7 @@ from pyroute2.netlink.rtnl import RTM_GETLINK, RTM_NEWLINK, RTMGRP_LINK
 
 from testbed.emulation.endpoint.clock import now_ns
 from testbed.emulation.endpoint.nic import Nic
-from testbed.emulation.fabric.netlink.messages import LinkMessage
-from testbed.emulation.fabric.netlink.socket import Netlink
+from testbed.emulation.fabric.netlink import LinkMessage, Netlink
 from testbed.host.rounds import HostTransport, Rounds
 from testbed.model.closeable import Closeable
 from testbed.model.fabric.nodes import Node

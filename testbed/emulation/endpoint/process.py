@@ -4,10 +4,9 @@ import gc
 import os
 from typing import Any
 
-from testbed.emulation.endpoint.clock import now_ns
+from testbed.emulation.endpoint.clock import HealthLog, now_ns
 from testbed.emulation.endpoint.event_loop import EventLoop, PortMonitor
-from testbed.emulation.endpoint.health import HealthLog
-from testbed.emulation.endpoint.kernel.stack import kernel_stack
+from testbed.emulation.endpoint.kernel_tcp import kernel_stack
 from testbed.emulation.endpoint.nic import Nic
 from testbed.host.operator import Answer
 from testbed.host.plan import ENDPOINT_ROUNDS_PER_RTT, EndpointPlan, rtt_timeout_s

@@ -4,21 +4,20 @@ import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from testbed.emulation.experiment.capacity import WARN_LOAD, Capacity
 from testbed.emulation.experiment.experiment import Experiment
+from testbed.emulation.experiment.machine import WARN_LOAD, Capacity
 from testbed.emulation.experiment.outside import record_experiment
 from testbed.limits import usable_cpus
 from testbed.model.errors import CrashError, MachineError, RunFailedError
 from testbed.model.fabric.topology import Topology
 from testbed.model.flows import LINKS_ACROSS, fair_shares_bps
-from testbed.model.run_files.health import HealthSample
+from testbed.model.run_files.content import HealthSample, RunRecord
 from testbed.model.run_files.layout import HEALTH, RUN
-from testbed.model.run_files.run import RunRecord
 from testbed.model.scenario import Scenario
 from testbed.model.units import NS_PER_S, parse_duration
 from testbed.model.workload import WriteBw
-from testbed.results.analysis.trust.lateness import LAG_P99_INVALID_RTT
-from testbed.results.scratch import scratch
+from testbed.results.analysis.lateness import LAG_P99_INVALID_RTT
+from testbed.results.whole_file import scratch
 
 _DURATION_NS = parse_duration("3.2 s")
 _WARM_NS = parse_duration("0.6 s")

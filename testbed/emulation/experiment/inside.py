@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from testbed.device import library
-from testbed.device.hosts import RunSetting, start_nic
+from testbed.device.nic import RunSetting, start_nic
 from testbed.emulation.controller.plan import ControllerPlan, choose_wires
 from testbed.emulation.controller.process import ControllerProcess
 from testbed.emulation.endpoint.clock import now_ns
@@ -29,14 +29,13 @@ from testbed.emulation.experiment.processes import (
     start_mapper,
 )
 from testbed.emulation.experiment.programs import GRACE_S, start_programs
-from testbed.emulation.fabric import management
 from testbed.emulation.fabric.capture import LinkCaptures
 from testbed.emulation.fabric.fabric import Fabric
-from testbed.emulation.fabric.link_model.counters import LinkCounters
+from testbed.emulation.fabric.link_model.link_control import LinkCounters
 from testbed.emulation.fabric.link_model.link_model import LinkModel
-from testbed.emulation.fabric.netlink.socket import NetlinkError
+from testbed.emulation.fabric.netlink import NetlinkError
 from testbed.emulation.fabric.openvswitch import OpenVSwitch
-from testbed.emulation.fabric.ordinary import DelayProcess, OrdinaryTraffic
+from testbed.emulation.fabric.ordinary import DelayProcess, OrdinaryTraffic, install_management
 from testbed.host.outcome import TrafficProgress, outcomes
 from testbed.host.plan import plan_endpoints, rtt_timeout_s
 from testbed.host.traffic import SAMPLES_PER_RTT
@@ -45,12 +44,17 @@ from testbed.model.errors import MachineError
 from testbed.model.fabric.names import ends_at_host, link_of
 from testbed.model.fabric.nodes import Tier
 from testbed.model.fabric.topology import Topology
-from testbed.model.faults.targets import CONTROLLER
+from testbed.model.faults.schedule import CONTROLLER
 from testbed.model.flows import base_rtt_flow, flows_of
 from testbed.model.progress import Progress
-from testbed.model.run_files.health import LinkSample
+from testbed.model.run_files.content import (
+    LinkSample,
+    MissingPart,
+    RunRecord,
+    RunStart,
+    bin_width_s,
+)
 from testbed.model.run_files.layout import HEALTH, LOGS, RAW, RUN, START, capture_file
-from testbed.model.run_files.run import MissingPart, RunRecord, RunStart, bin_width_s
 from testbed.model.scenario import Scenario
 from testbed.model.transport import Mrc
 from testbed.model.units import NS_PER_S
@@ -378,7 +382,7 @@ def _start_devices(run: _Run, stack: ExitStack) -> None:
         for host in topology.hosts:
             ordinary.announce_planes(host)
     try:
-        management.install(topology, fabric.namespaces)
+        install_management(topology, fabric.namespaces)
     except NetlinkError as error:
         raise MachineError(f"no management network here: {error}", "modprobe bridge") from error
     delay = None

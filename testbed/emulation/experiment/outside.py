@@ -8,10 +8,9 @@ from pathlib import Path
 
 from testbed import fast
 from testbed.emulation.endpoint.clock import realtime_offset_ns
-from testbed.emulation.endpoint.kernel.stack import require_kernel_support
-from testbed.emulation.experiment.capacity import load_capacity
+from testbed.emulation.endpoint.kernel_tcp import require_kernel_support
 from testbed.emulation.experiment.experiment import Experiment
-from testbed.emulation.experiment.machine import cpu_model, cpus_awake
+from testbed.emulation.experiment.machine import cpu_model, cpus_awake, load_capacity
 from testbed.emulation.fabric import openvswitch
 from testbed.emulation.fabric.capabilities import require
 from testbed.emulation.fabric.link_model import link_model

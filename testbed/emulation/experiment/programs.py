@@ -3,16 +3,24 @@
 It starts them as the user who called sudo, keeps what they print, and reads what they report of
 their operations (docs/programs.md). Whatever a program leaves behind becomes a child of this
 process, which ends it.
+
+They report operations as lines of text, and one lasts from its first line to its second, as they
+are read here:
+
+    begin NAME STEP [BYTES]
+    end NAME STEP
 """
 
 import os
 import pwd
+import resource
 import selectors
 import shlex
 import shutil
 import signal
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
@@ -20,19 +28,18 @@ from ipaddress import IPv4Address
 from itertools import chain
 from pathlib import Path
 from time import monotonic
-from typing import Any, Final, Self
+from typing import Any, Final, NamedTuple, Self
 
 from testbed.device.library import Library
 from testbed.emulation.endpoint.clock import now_ns
-from testbed.emulation.experiment.operations import ReportedOperations
 from testbed.model.errors import InputError, MachineError
 from testbed.model.fabric.addressing import management_address
 from testbed.model.fabric.nodes import Node
 from testbed.model.fabric.topology import Topology
 from testbed.model.faults.kinds import OperationStart
 from testbed.model.file_names import is_there
+from testbed.model.run_files.content import ProgramRecord
 from testbed.model.run_files.layout import PROGRAMS, RAW
-from testbed.model.run_files.run import ProgramRecord
 from testbed.model.scenario import Job, Scenario
 from testbed.model.units import NS_PER_S
 from testbed.model.workload import Program, members
@@ -42,6 +49,95 @@ from testbed.sandbox.channel import Channel
 from testbed.sandbox.namespaces import entered_by_name, take_hostname
 from testbed.sandbox.processes import Child, spawn
 from testbed.sandbox.system_calls import become_subreaper, children_of, die_with_parent
+
+_MOST_LINE: Final = 512
+_MOST_SHOWN: Final = 80
+_MOST_STEP: Final = (1 << 31) - 1
+_MOST_BYTES: Final = 1 << 50
+_MOST_NAMES: Final = 100
+_MOST_OPEN: Final = 10_000
+
+
+class _Begun(NamedTuple):
+    start_ns: int
+    size: int
+
+
+class ReportedOperations:
+    """Records the operations of the programs of a job; times in ns."""
+
+    def __init__(
+        self, recorder: Recorder, hosts: int, job: Job, begun: Callable[[str, int, int], None]
+    ) -> None:
+        """Record nothing yet.
+
+        Args:
+            recorder: of the table of operations.
+            hosts: the number of programs of the job.
+            job: the job.
+            begun: called with name, step and time when a host begins an operation.
+        """
+        self._recorder = recorder
+        self._job = job
+        self._tell = begun
+        self._hosts = hosts
+        self._partial: dict[str, bytes] = {}
+        self._open: dict[tuple[str, str, int], _Begun] = {}
+        self._names: set[str] = set()
+        self.refused = Counter[str]()
+        """How many lines of each host are none of these."""
+        self.first_refused: dict[str, str] = {}
+        """The first one of each host, or its beginning."""
+
+    def take(self, host: str, data: bytes, now_ns: int) -> None:
+        """Take in what a host's program has written by a time."""
+        *lines, rest = (self._partial.get(host, b"") + data).split(b"\n")
+        self._partial[host] = rest[: _MOST_LINE + 1]
+        for line in lines:
+            text = line[: _MOST_LINE + 1].decode("utf-8", "replace")
+            if len(line) > _MOST_LINE or not self._line(host, text.split(), now_ns):
+                self.refused[host] += 1
+                self.first_refused.setdefault(host, text[:_MOST_SHOWN])
+
+    def _line(self, host: str, words: list[str], now_ns: int) -> bool:
+        """Act on a line; returns whether it is one of those that are documented."""
+        match words:
+            case ["begin", name, step]:
+                return self._begin(host, name, step, "0", now_ns)
+            case ["begin", name, step, size]:
+                return self._begin(host, name, step, size, now_ns)
+            case ["end", name, step] if step.isdecimal():
+                begun = self._open.pop((host, name, int(step)), None)
+                if begun is not None:
+                    kind = self._job.label(name)
+                    row = (now_ns, begun.start_ns, host, kind, int(step), begun.size, self._hosts)
+                    self._recorder.append(*row)
+                return begun is not None
+        return not words
+
+    def _begin(self, host: str, name: str, step: str, size: str, now_ns: int) -> bool:
+        numbers = (step, _MOST_STEP), (size, _MOST_BYTES)
+        if not all(text.isdecimal() and int(text) <= most for text, most in numbers):
+            return False
+        is_known = name in self._names or len(self._names) < _MOST_NAMES
+        if not is_known or len(self._open) >= _MOST_OPEN or not name.isprintable():
+            return False
+        self._names.add(name)
+        self._open[host, name, int(step)] = _Begun(now_ns, int(size))
+        self._tell(self._job.label(name), int(step), now_ns)
+        return True
+
+    def open_ones(self, t0_ns: int) -> list[dict[str, Any]]:
+        return [
+            {
+                "host": host,
+                "kind": self._job.label(name),
+                "number": step,
+                "start_s": (at - t0_ns) / NS_PER_S,
+            }
+            for (host, name, step), (at, _) in self._open.items()
+        ]
+
 
 MASTER_PORT: Final = 29_500
 """torchrun's."""
@@ -355,6 +451,9 @@ class _Programs:
     _told: bool = False
     _finishing: bool = False
     _stack: ExitStack = field(default_factory=ExitStack)
+    _descriptors: tuple[int, int] = field(
+        default_factory=lambda: resource.getrlimit(resource.RLIMIT_NOFILE)
+    )
     _recorder: Recorder = field(init=False)
     _crews: list[_Crew] = field(default_factory=list)
     _awaited: set[OperationStart] = field(default_factory=set)
@@ -369,6 +468,8 @@ class _Programs:
         if not Path(f"/proc/self/fd/{_REPORTS}").exists():
             os.dup2(0, _REPORTS)  # nothing else of this process shall have this number
         signal.signal(signal.SIGINT, signal.SIG_DFL)  # otherwise programs would ignore it, too
+        _, most = self._descriptors
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # four for each program
         self._recorder = Recorder(raw_path(self.directory / RAW, PROGRAMS, OPERATIONS), OPERATIONS)
         self._stack.enter_context(self._recorder)
         self._stack.enter_context(self._selector)
@@ -497,6 +598,7 @@ class _Programs:
 
         def prepare() -> None:
             os.dup2(reports, _REPORTS)
+            resource.setrlimit(resource.RLIMIT_NOFILE, self._descriptors)
             die_with_parent(parent)
 
         return subprocess.Popen(  # noqa: S603 - the scenario's own, as it announces

@@ -21,8 +21,8 @@ from testbed.emulation.experiment.inside import LINK_SAMPLE_S, QueueSampler, ste
 from testbed.emulation.fabric.fabric import Fabric
 from testbed.model.errors import Problem, as_answer
 from testbed.model.fabric.names import link_of
+from testbed.model.run_files.content import RunStart
 from testbed.model.run_files.layout import LOGS, RAW, START
-from testbed.model.run_files.run import RunStart
 from testbed.model.units import NS_PER_S
 from testbed.results import records
 from testbed.results.records import Recorder, raw_path

@@ -16,10 +16,10 @@ from mininet.log import lg, output
 from testbed.device.library import Library
 from testbed.emulation.endpoint.clock import now_ns
 from testbed.emulation.fabric.fabric import Fabric
-from testbed.emulation.fabric.mininet.shell import Commands, FabricShell
 from testbed.emulation.fabric.ordinary import DelayProcess, OrdinaryTraffic
+from testbed.emulation.fabric.prompt import Commands, FabricShell
+from testbed.model.run_files.content import ProgramRecord
 from testbed.model.run_files.layout import PROGRAMS
-from testbed.model.run_files.run import ProgramRecord
 from testbed.model.units import NS_PER_S
 from testbed.sandbox.channel import Channel
 from testbed.sandbox.processes import Child, spawn

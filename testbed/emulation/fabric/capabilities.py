@@ -17,19 +17,19 @@ from typing import Any
 
 from pyroute2.netlink.rtnl import TC_H_ROOT
 
-from testbed.emulation.fabric import routes
+from testbed.emulation.fabric import requests, routes
 from testbed.emulation.fabric.interfaces import TUN_REMEDY, open_tun
 from testbed.emulation.fabric.layout import SID_DEVICE
 from testbed.emulation.fabric.link_model import link_model, shaping
-from testbed.emulation.fabric.netlink import requests
-from testbed.emulation.fabric.netlink.generic import GenericNetlink
-from testbed.emulation.fabric.netlink.messages import SEG6_IPTUN_MODE_ENCAP_RED
-from testbed.emulation.fabric.netlink.requests import Interface
-from testbed.emulation.fabric.netlink.socket import NodeNamespace, NodeNamespaces
+from testbed.emulation.fabric.netlink import (
+    SEG6_IPTUN_MODE_ENCAP_RED,
+    NodeNamespace,
+    NodeNamespaces,
+)
+from testbed.emulation.fabric.requests import GenericNetlink, Interface
 from testbed.model.errors import MachineError, TestbedError
 from testbed.model.fabric.addressing import Role, locator, usid_of
-from testbed.model.fabric.shape import Shape
-from testbed.model.fabric.topology import LINK_MTU
+from testbed.model.fabric.topology import LINK_MTU, Shape
 from testbed.rights import as_root
 from testbed.sandbox import namespaces
 from testbed.sandbox.processes import ProcessFailedError, call

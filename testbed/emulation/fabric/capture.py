@@ -1,4 +1,4 @@
-"""Capture the frames that leave a port, and write those of links to files.
+"""Capture the frames that leave a port: those of links into files, one packet all the way.
 
 Frames are captured at the sending end, when they leave the port's queue. A plain packet socket
 would share a frame with the next hop, which shifts its uSIDs before it is read here; a ring gets a
@@ -11,18 +11,22 @@ import socket
 import struct
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import suppress
-from dataclasses import dataclass
+from contextlib import ExitStack, suppress
+from dataclasses import asdict, dataclass
+from ipaddress import IPv6Address
 from pathlib import Path
 
+from testbed.emulation.fabric.fabric import IPV6_HEADER, Fabric, probe_packet, raw_socket
 from testbed.model.closeable import Closeable
-from testbed.model.errors import RunFailedError
-from testbed.model.fabric.nodes import Link, Port
-from testbed.model.fabric.topology import ETHERNET_HEADER, LINK_MTU
+from testbed.model.errors import InputError, RunFailedError
+from testbed.model.fabric import addressing
+from testbed.model.fabric.addressing import flow_label_of_ev
+from testbed.model.fabric.nodes import Link, Node, Port
+from testbed.model.fabric.topology import ETHERNET_HEADER, LINK_MTU, Topology
 from testbed.model.units import NS_PER_S
 from testbed.sandbox import namespaces
 from testbed.sandbox.channel import Channel
-from testbed.sandbox.processes import spawn
+from testbed.sandbox.processes import call, spawn
 from testbed.sandbox.system_calls import ETH_P_ALL, attach_filter
 
 # --------------------------------------------------------------------------------------------------
@@ -204,7 +208,7 @@ class LinkCaptures:
             realtime_offset_ns: CLOCK_REALTIME minus CLOCK_MONOTONIC.
 
         Raises:
-            OSError: a file cannot be written.
+            InputError: a file cannot be written.
         """
         self.files = files
         frames = _ring_frames(2 * len(files))
@@ -251,7 +255,11 @@ class _LinkFile:
 
     def __init__(self, link: Link, file: Path, ring_frames: int) -> None:
         self.name = link.name
-        self._output = file.open("wb", buffering=0)
+        try:
+            self._output = file.open("wb", buffering=0)
+        except OSError as error:
+            expected = f"a file to write ({str(error.strerror).lower()})"
+            raise InputError.of("--pcap", str(file), expected) from None
         self._ports = [port.name for port in link.ports]
         self.captures = [PortCapture(port, ring_frames) for port in link.ports]
         self._waiting: list[tuple[CapturedFrame, int]] = []
@@ -300,3 +308,86 @@ def _write(links: list[_LinkFile], comment: str, channel: Channel) -> dict[str, 
         if capturing:
             time.sleep(_GATHER_S)
     return {link.name: link.lost() for link in links}
+
+
+ARRIVAL_S = 1.0
+"""How long the packet may take; an idle fabric needs a thousandth of it."""
+
+_SETTLE_S = 0.05
+_RING_FRAMES = 4
+_MARK = b"MRCtrace"
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """The packet as it was captured when it left a port.
+
+    Attributes:
+        port: the port's name.
+        destination: the outer destination address.
+        hop_limit: the outer hop limit.
+        next_header: the protocol behind the outer header: 41, IPv6.
+        flow_label: the outer flow label.
+    """
+
+    port: str
+    destination: str
+    hop_limit: int
+    next_header: int
+    flow_label: int
+
+
+@dataclass(frozen=True, slots=True)
+class LiveTrace:
+    """The way of the packet.
+
+    Attributes:
+        seen: the packet at every port of the fabric that it left by, in the order of time.
+        delivered: whether the receiver got it, at its NIC's address and undamaged.
+    """
+
+    seen: tuple[Seen, ...]
+    delivered: bool
+
+
+def trace_live(
+    topology: Topology, src: Node, dst: Node, path: addressing.Path, ev: int
+) -> LiveTrace:
+    """Build the fabric in a sandbox, send one packet with an EV's flow label, return its way.
+
+    Raises:
+        RunFailedError: the fabric did not come up as the model says.
+    """
+    trace = call(lambda: asdict(_in_sandbox(topology, src, dst, path, ev)))
+    return LiveTrace(tuple(Seen(**seen) for seen in trace["seen"]), trace["delivered"])
+
+
+def _in_sandbox(
+    topology: Topology, src: Node, dst: Node, path: addressing.Path, ev: int
+) -> LiveTrace:
+    with Fabric(topology) as fabric, ExitStack() as stack:
+        fabric.verify()
+        ports = [port for link in topology.links.values() for port in link.ports]
+        captures = {
+            port.name: stack.enter_context(PortCapture(port, _RING_FRAMES)) for port in ports
+        }
+        from_node, to_node = fabric.namespaces[src.name], fabric.namespaces[dst.name]
+        receiver = stack.enter_context(raw_socket(to_node, socket.IPPROTO_IPV6))
+        sender = stack.enter_context(raw_socket(from_node, socket.IPPROTO_RAW))
+        label = flow_label_of_ev(ev)
+        packet, address = probe_packet(topology, src, dst, path, _MARK, label)
+        sender.sendto(packet, (str(address), 0))
+        receiver.settimeout(ARRIVAL_S)
+        try:
+            delivered = receiver.recv(len(packet)) == packet[IPV6_HEADER.size :]
+        except TimeoutError:
+            delivered = False
+        time.sleep(_SETTLE_S)  # the kernel may have sent more packets because of this one
+        frames = [(frame, name) for name, capture in captures.items() for frame in capture.read()]
+        marked = sorted(pair for pair in frames if _MARK in pair[0].data)
+        return LiveTrace(tuple(_seen(name, frame) for frame, name in marked), delivered)
+
+
+def _seen(port: str, frame: CapturedFrame) -> Seen:
+    first, _, next_header, hop_limit, _, dst = IPV6_HEADER.unpack_from(frame.data, ETHERNET_HEADER)
+    return Seen(port, str(IPv6Address(dst)), hop_limit, next_header, first & 0xF_FFFF)

@@ -9,8 +9,7 @@ from socket import AF_INET6
 
 from pyroute2.netlink.rtnl import RTM_GETROUTE
 
-from testbed.emulation.fabric.netlink.messages import RouteMessage
-from testbed.emulation.fabric.netlink.socket import Netlink
+from testbed.emulation.fabric.netlink import Netlink, RouteMessage
 from testbed.model.fabric.nodes import FIRST_IFINDEX, Link, Node, Port
 from testbed.model.fabric.topology import Topology
 

@@ -1,4 +1,4 @@
-"""Ordinary traffic on the fabric's paths: ping, TCP, MPTCP, whatever a host's own stack sends.
+"""A host's own stack: ordinary traffic on the fabric's paths, and the management network.
 
 A host has an address of its own for every plane. A route to such an address adds one outer IPv6
 header (H.Encaps.Red, RFC 8986, section 5.2: no segment routing header for a single segment), whose
@@ -22,6 +22,13 @@ The process removes the NIC's uSID from the address, as uN does. This distinguis
 hands back from packets that arrive. Up to the host's port nothing changes: queues, marks, faults,
 counters and captures. The delay of a packet depends on how many switches it has passed, which its
 outer hop limit shows, and on delays that faults add to the links of its path (`SlowLinks`).
+
+The management network is outside the fabric: one IPv4 address for each host. Programs meet there
+before they use RDMA: perftest exchanges the numbers of its queue pairs over IPv4, and a job's
+launcher its addresses. It is one bridge in the sandbox, as a data centre has one out-of-band
+network: no fault of the fabric touches it, and its packets have no delay. The hosts' names resolve
+to these addresses and to those of ordinary traffic in plane 0. The system's resolver prefers IPv6,
+so that ping and iperf3 cross the fabric.
 """
 
 import os
@@ -31,10 +38,11 @@ import time
 from collections.abc import Iterator, Sequence
 from functools import partial
 from heapq import heappop, heappush
-from ipaddress import IPv6Network
+from ipaddress import IPv4Interface, IPv6Network
+from pathlib import Path
 from typing import NoReturn
 
-from testbed.emulation.fabric import interfaces, routes
+from testbed.emulation.fabric import interfaces, requests, routes
 from testbed.emulation.fabric.interfaces import (
     DROPPED_IN_SENDING,
     open_tun,
@@ -43,20 +51,30 @@ from testbed.emulation.fabric.interfaces import (
 )
 from testbed.emulation.fabric.layout import Layout, missing_addresses
 from testbed.emulation.fabric.link_model.link_control import SlowLinks
-from testbed.emulation.fabric.netlink import requests
-from testbed.emulation.fabric.netlink.generic import GenericNetlink
-from testbed.emulation.fabric.netlink.messages import SEG6_IPTUN_MODE_ENCAP_RED
-from testbed.emulation.fabric.netlink.requests import Interface
-from testbed.emulation.fabric.netlink.socket import Netlink, NodeNamespace, NodeNamespaces, Request
+from testbed.emulation.fabric.netlink import (
+    SEG6_IPTUN_MODE_ENCAP_RED,
+    Netlink,
+    NodeNamespace,
+    NodeNamespaces,
+    Request,
+)
+from testbed.emulation.fabric.requests import GenericNetlink, Interface
 from testbed.emulation.fabric.routes import Encapsulation, Route
 from testbed.model.closeable import Closeable
 from testbed.model.errors import RunFailedError
 from testbed.model.fabric import addressing
-from testbed.model.fabric.addressing import delivery_sid, dt6_sid
-from testbed.model.fabric.nodes import Node
+from testbed.model.fabric.addressing import (
+    MANAGEMENT,
+    delivery_sid,
+    dt6_sid,
+    management_address,
+    ordinary_address,
+)
+from testbed.model.fabric.nodes import Node, Port
 from testbed.model.fabric.topology import ETHERNET_HEADER, LINK_MTU, Topology
 from testbed.model.units import NS_PER_S
 from testbed.mrc.constants import HOP_LIMIT_BYTE, IPV6_BYTES
+from testbed.sandbox import namespaces
 from testbed.sandbox.processes import spawn
 from testbed.sandbox.system_calls import NICENESS, until_blocked
 
@@ -355,3 +373,72 @@ def _hold(hosts: Sequence[ArrivalDelay]) -> NoReturn:
                 handed_back = bytearray(packet)
                 handed_back[_DESTINATION] = destination
                 os.write(tun, handed_back)
+
+
+MANAGEMENT_DEVICE = "mgmt"
+"""A host's interface, and the bridge."""
+
+_FIRST_IFINDEX = 1 << 21
+"""Above the indexes of the fabric and of ordinary traffic."""
+
+_MTU = 1500
+_HOSTS = Path("/etc/hosts")
+
+
+def install_management(topology: Topology, nodes: NodeNamespaces) -> None:
+    """Connect the hosts, and have their names resolved; call it once, after `Fabric.verify`.
+
+    Raises:
+        NetlinkError: the kernel refused, such as one without bridges.
+    """
+    with namespaces.own_netns() as sandbox, Netlink("sandbox") as root:
+        write_sysctl("ipv6/conf/default/disable_ipv6", "1")
+        try:
+            root.send(_links(topology, nodes, sandbox))
+        finally:
+            write_sysctl("ipv6/conf/default/disable_ipv6", "0")
+    for number, host in enumerate(topology.hosts):
+        port, _ = _ends(topology, number)
+        address = IPv4Interface((management_address(host), MANAGEMENT.prefixlen))
+        nodes[host.name].netlink.send(
+            [
+                requests.new_ipv4_address(address, port.ifindex),
+                requests.set_link(port.ifindex, port.name, up=True),
+            ]
+        )
+    _name_hosts(topology)
+
+
+def _links(topology: Topology, nodes: NodeNamespaces, sandbox: int) -> Iterator[Request]:
+    yield requests.new_bridge(_FIRST_IFINDEX, MANAGEMENT_DEVICE)
+    yield requests.set_link(_FIRST_IFINDEX, MANAGEMENT_DEVICE, up=True)
+    for number, host in enumerate(topology.hosts):
+        port, far = _ends(topology, number)
+        here = Interface.of_port(port, nodes[host.name].fd)
+        yield requests.new_veth(here, Interface.of_port(far, sandbox), _MTU)
+        yield requests.set_link_attribute(far.ifindex, far.name, "IFLA_MASTER", _FIRST_IFINDEX)
+        yield requests.set_link(far.ifindex, far.name, up=True)
+
+
+def _ends(topology: Topology, number: int) -> tuple[Port, Port]:
+    """A host's interface, and the bridge's port to it."""
+    host, first = topology.host(number), _FIRST_IFINDEX + 1 + 2 * number
+    return Port(host, MANAGEMENT_DEVICE, first), Port(
+        host, f"{MANAGEMENT_DEVICE}-{host.name}", first + 1
+    )
+
+
+def _name_hosts(topology: Topology) -> None:
+    """Put the hosts' names before the machine's own, in this sandbox's view of /etc/hosts."""
+    lines = [
+        f"{address}\t{host.name}\n"
+        for host in topology.hosts
+        for address in (management_address(host), ordinary_address(topology, host, 0))
+    ]
+    try:
+        machine = _HOSTS.read_text(encoding="utf-8", errors="surrogateescape")
+    except FileNotFoundError:
+        return  # nothing resolves names by files here
+    ours = namespaces.NETNS_DIR.parent / "hosts"
+    ours.write_text("".join(lines) + machine, encoding="utf-8", errors="surrogateescape")
+    namespaces.mount(str(ours), str(_HOSTS), "", namespaces.MS_BIND)

@@ -10,9 +10,8 @@ from testbed.command_options import Command, with_options
 from testbed.device.client import open_device, plain_errors
 from testbed.device.rendezvous import PORT
 from testbed.emulation.perftest import parameters
-from testbed.emulation.perftest.ends import call, serve
+from testbed.emulation.perftest.ends import as_text, call, heading, lateness, serve
 from testbed.emulation.perftest.parameters import Parameters, Show
-from testbed.emulation.perftest.results import as_text, heading, lateness
 from testbed.limits import available_memory
 from testbed.model.errors import InputError, MachineError
 from testbed.model.fabric.addressing import management_address, ordinary_address

@@ -4,7 +4,7 @@ import os
 from collections.abc import Sequence
 
 from testbed.device import library
-from testbed.device.hosts import start_nic
+from testbed.device.nic import start_nic
 from testbed.emulation.fabric.fabric import Fabric
 from testbed.emulation.fabric.ordinary import OrdinaryTraffic
 from testbed.emulation.perftest import in_host

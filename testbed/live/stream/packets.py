@@ -10,7 +10,7 @@ from testbed.model.errors import InputError
 from testbed.model.fabric.addressing import directions_of_path, path_of_ev
 from testbed.model.fabric.topology import Topology
 from testbed.model.flows import Flow, flows_recorded
-from testbed.model.run_files.run import FlowRecord
+from testbed.model.run_files.content import FlowRecord
 from testbed.model.scenario import Scenario
 from testbed.results.records import (
     ARRIVALS,

@@ -9,8 +9,7 @@ import polars as pl
 from testbed.live.stream.measures import Rows, Tables
 from testbed.live.stream.packets import flow_in_slow_motion
 from testbed.live.stream.records import StreamRecord
-from testbed.live.stream.snapshot import Beginning
-from testbed.live.stream.stream import Stream, first_states
+from testbed.live.stream.stream import Beginning, Stream, first_states
 from testbed.live.stream.writer import outcome_of
 from testbed.model.run_files.layout import SUMMARY
 from testbed.model.summary import Summary

@@ -11,13 +11,11 @@ from pydantic import ValidationError
 
 from testbed.live.stream.measures import Tables
 from testbed.live.stream.records import StreamRecord, to_line
-from testbed.live.stream.snapshot import Beginning
-from testbed.live.stream.stream import Stream, first_states
+from testbed.live.stream.stream import Beginning, Stream, first_states
 from testbed.model.closeable import Closeable
 from testbed.model.faults.record import FaultRecord
-from testbed.model.run_files.health import HealthSample
+from testbed.model.run_files.content import FLOWS, HealthSample, OpenedFlow
 from testbed.model.run_files.layout import HEALTH, MANIFEST, RAW, SUMMARY
-from testbed.model.run_files.run import FLOWS, OpenedFlow
 from testbed.model.summary import Summary
 from testbed.model.summary.unit import SHARE
 from testbed.model.units import NS_PER_S

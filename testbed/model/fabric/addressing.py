@@ -349,7 +349,7 @@ PLANE_BITS = 3
 UPLINK_BITS = 9
 MOST_UPLINKS = 128
 """Most uplinks of a T0 that reads structured EVs. Each has a routing table of its own, and the
-kernel has few free numbers for tables (`fabric/plain_routes.py`)."""
+kernel has few free numbers for tables (`fabric/routes.py`)."""
 
 _REST_BITS = 16 - PLANE_BITS - UPLINK_BITS
 

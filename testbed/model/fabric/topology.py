@@ -1,4 +1,4 @@
-"""The fabric as data: planes, T0 and T1 switches, hosts and the links between them.
+"""The fabric as data: planes, switches with queues, hosts, links and the shape of each direction.
 
 A topology is written in real units. The fabric runs slower by the factor `dilation`: every rate is
 divided by it and every time is multiplied by it, so that bandwidth-delay products, and with them
@@ -6,6 +6,7 @@ the transport's behaviour, are the same as at full speed.
 """
 
 from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import product
 from typing import Annotated, Self
@@ -14,14 +15,15 @@ from pydantic import ConfigDict, Field, WithJsonSchema, model_validator
 
 from testbed.model.errors import RefusedValueError
 from testbed.model.fabric.nodes import Link, Node, Port, Tier, numbered_link
-from testbed.model.fabric.queue import Pause, Queue, Queues
 from testbed.model.part import Part
 from testbed.model.units import (
     NS_PER_S,
     BaseRtt,
     Depth,
     Duration,
+    QueueDepth,
     Rate,
+    parse_depth,
     parse_duration,
     parse_rate,
     parse_size,
@@ -30,6 +32,80 @@ from testbed.model.units import (
     show_size,
     shown_at_most,
 )
+
+
+class Ecn(Part):
+    """ECN by random early marking; a step if both thresholds are equal."""
+
+    min: QueueDepth = Field(
+        default=parse_depth("0.2 BDP"), description="backlog from which some packets are marked"
+    )
+    max: QueueDepth = Field(
+        default=parse_depth("0.8 BDP"), description="backlog from which all packets are marked"
+    )
+
+
+_Ecn = Annotated[Ecn | None, Field(description="thresholds of ECN marking; null: none")]
+_Trim = Annotated[
+    QueueDepth | None,
+    Field(description="backlog from which trimmable packets lose their payload; null: never"),
+]
+
+
+class Queue(Part):
+    """The queue of a switch port; `BDP` is that of the link that the port sends into.
+
+    Defaults are the Ultra Ethernet guidance: ECN from 0.2 to 0.8 BDP, trimming from 1 BDP on.
+    """
+
+    limit: QueueDepth = Field(
+        default=parse_depth("4 BDP"), description="capacity; further packets are dropped"
+    )
+    ecn: _Ecn = Ecn()
+    trim: _Trim = parse_depth("1 BDP")
+
+    def depths(self) -> dict[str, Depth]:
+        """Its thresholds by key path, those that are null left out."""
+        thresholds = {"limit": self.limit}
+        if self.ecn is not None:
+            thresholds |= {"ecn.min": self.ecn.min, "ecn.max": self.ecn.max}
+        if self.trim is not None:
+            thresholds["trim"] = self.trim
+        return thresholds
+
+
+class LastHopQueue(Queue):
+    """The queue of a T0's port to a host.
+
+    It does not mark by default, so that a mark means uneven load inside the fabric, never incast
+    (MRC paper, section 3). DCQCN needs marks here.
+    """
+
+    ecn: _Ecn = None
+    trim: _Trim = parse_depth("1.5 BDP")
+
+
+class Queues(Part):
+    """The queues of a fabric by the kind of port."""
+
+    t0_up: Queue = Field(default=Queue(), description="of a T0's port to a T1")
+    t1_down: Queue = Field(default=Queue(), description="of a T1's port to a T0")
+    last_hop: LastHopQueue = Field(default=LastHopQueue(), description="of a T0's port to a host")
+
+
+class Pause(Part):
+    """Priority flow control (IEEE 802.1Qbb) of the data class; `BDP` is that of the link.
+
+    A switch pauses the sender of a link when too many bytes that came over this link wait in it.
+    """
+
+    xoff: QueueDepth = Field(
+        default=parse_depth("1 BDP"), description="waiting bytes that pause the sender"
+    )
+    xon: QueueDepth = Field(
+        default=parse_depth("0.5 BDP"), description="waiting bytes at which it may send again"
+    )
+
 
 NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
 """Pattern of the names of topologies and scenarios, which become names of files."""
@@ -449,3 +525,82 @@ def _require_order(bdp_bytes: int, key: str, **thresholds: Depth) -> None:
     if low_depth.in_bytes(bdp_bytes) > high_depth.in_bytes(bdp_bytes):
         expected = f"at most {high} ({high_depth}); it is {low_depth}"
         raise RefusedValueError(expected, key=f"{key}.{low}")
+
+
+NO_LIMIT = 1 << 62
+"""A threshold in bytes that no queue reaches."""
+
+NIC_QUEUE_BDP = 256
+"""The limit of a NIC's queue in BDPs: so deep that a NIC never drops what its host sends."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """The shape of one direction of a link.
+
+    Only the simulator uses delays, pause thresholds and `at_once`: in the emulation the receiving
+    endpoint holds each packet back by the delay of its path, and nothing pauses.
+
+    Attributes:
+        rate_bps: rate on the wire in bits/s, Ethernet headers included.
+        limit_bytes: most bytes that wait in the queue; further packets are dropped.
+        trim_bytes: backlog from which packets of a trimmable class are trimmed.
+        ecn_min_bytes: backlog from which packets are marked.
+        ecn_max_bytes: backlog from which all packets are marked; the probability rises in between.
+        last_hop: whether it leads from a T0 to a host.
+        before_ns: delay between the port and the wire (of a sending NIC).
+        behind_ns: delay between the wire and the next queue or host.
+        xoff_bytes: bytes that came over this link and wait at the next switch when it pauses.
+        xon_bytes: bytes that still wait there when it may send again.
+        at_once: whether a packet leaves the port when its service begins, not when it ends.
+    """
+
+    rate_bps: int
+    limit_bytes: int = NO_LIMIT
+    trim_bytes: int = NO_LIMIT
+    ecn_min_bytes: int = NO_LIMIT
+    ecn_max_bytes: int = NO_LIMIT
+    last_hop: bool = False
+    before_ns: int = 0
+    behind_ns: int = 0
+    xoff_bytes: int = NO_LIMIT
+    xon_bytes: int = NO_LIMIT
+    at_once: bool = False
+
+    @property
+    def pauses(self) -> bool:
+        """Whether the sender can be paused."""
+        return self.xoff_bytes < NO_LIMIT
+
+
+def shape_of(topology: Topology, link: Link, sender: Port) -> Shape:
+    """The shape of the direction that a port sends into.
+
+    Half of the NICs' delay is at each end of a path, the delay of a switch is before its queue: the
+    sum over a path is `topology.one_way_ns`.
+    """
+    both_nics_ns = topology.one_way_ns(0)
+    switch_ns = topology.one_way_ns(1) - both_nics_ns
+    rate_bps, bdp = topology.rate_bps(link), topology.link_bdp_bytes(link)
+    pause = topology.pause
+    xoff, xon = (
+        (pause.xoff.in_bytes(bdp), pause.xon.in_bytes(bdp)) if pause else (NO_LIMIT, NO_LIMIT)
+    )
+    queue = topology.queue_of(link, sender)
+    if queue is None:  # a NIC; while paused it holds all that its host has outstanding
+        limit, before_ns = max(NIC_QUEUE_BDP * bdp, LINK_MTU), both_nics_ns // 2
+        nic = Shape(rate_bps, limit, before_ns=before_ns, behind_ns=switch_ns)
+        return replace(nic, limit_bytes=NO_LIMIT, xoff_bytes=xoff, xon_bytes=xon) if pause else nic
+    last_hop = not link.is_fabric and sender.node.tier is Tier.T0
+    ecn, trim = queue.ecn, queue.trim
+    return Shape(
+        rate_bps,
+        queue.limit.in_bytes(bdp),
+        NO_LIMIT if trim is None else trim.in_bytes(bdp),
+        NO_LIMIT if ecn is None else ecn.min.in_bytes(bdp),
+        NO_LIMIT if ecn is None else ecn.max.in_bytes(bdp),
+        last_hop=last_hop,
+        behind_ns=both_nics_ns - both_nics_ns // 2 if last_hop else switch_ns,
+        xoff_bytes=xoff,
+        xon_bytes=xon,
+    )

@@ -37,14 +37,16 @@ from testbed.model.faults.kinds import (
     TemporaryFault,
 )
 from testbed.model.faults.record import FaultRecord
-from testbed.model.faults.schedule import ScheduledFault, Step, repetitions
-from testbed.model.faults.targets import (
+from testbed.model.faults.schedule import (
     CONTROLLER,
     GROUPS,
+    ScheduledFault,
+    Step,
     expand_groups,
     hosts_meant,
     member_count,
     nics_named,
+    repetitions,
     target_directions,
 )
 from testbed.model.flows import Flow, flows_of

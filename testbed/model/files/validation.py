@@ -17,11 +17,10 @@ from testbed.model.errors import (
     raise_any,
     similar_word,
 )
-from testbed.model.expect import Expect
 from testbed.model.fabric.topology import NAME_PATTERN
-from testbed.model.files.reading import Document, key_path, number_remedy
-from testbed.model.files.syntax import blank_remedy
+from testbed.model.files.reading import Document, blank_remedy, key_path, number_remedy
 from testbed.model.part import kinds_of
+from testbed.model.scenario import Expect
 from testbed.model.summary.scopes import SCOPES
 from testbed.model.units import BaseRtt
 from testbed.model.workload import VARIABLE_PATTERN

@@ -21,7 +21,7 @@ class CarriedLoad(BaseModel):
         load: the expected share of the CPUs, 1.0 being all of them.
     """
 
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(defer_build=True, frozen=True)
 
     endpoint_ns: float
     cpus: float
@@ -58,7 +58,7 @@ class Manifest(BaseModel):
         git: commit of the checkout, and whether the tree differs from it.
     """
 
-    model_config = ConfigDict(frozen=True, extra="allow")
+    model_config = ConfigDict(defer_build=True, frozen=True, extra="allow")
 
     simulated: bool = False
     paced: bool = False

@@ -2,7 +2,7 @@
 
 from testbed.model.summary.faults import FaultEffect, FaultSummary, FlowFault, LossShare, PairFault
 from testbed.model.summary.flows import EvSummary, FlowSummary, Latency, NodeSummary
-from testbed.model.summary.metric import Metric, MetricGroup, Quantity, View
+from testbed.model.summary.metric import Metric, MetricGroup, Quantity, Spread, View
 from testbed.model.summary.run import (
     Expectation,
     Integrity,
@@ -16,7 +16,6 @@ from testbed.model.summary.run import (
     State,
     Summary,
 )
-from testbed.model.summary.spread import Spread
 from testbed.model.summary.unit import Scale, Time
 
 __all__ = [

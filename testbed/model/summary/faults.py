@@ -11,12 +11,12 @@ from testbed.model.summary.metric import (
     Comparison,
     Metric,
     MetricGroup,
+    Spread,
     View,
     greatest,
     least,
     total,
 )
-from testbed.model.summary.spread import Spread
 from testbed.model.summary.unit import (
     BYTES,
     IN_RTT,

@@ -12,11 +12,10 @@ from pydantic import (
 )
 
 from testbed.model.errors import ExitStatus, few
-from testbed.model.run_files.run import ProgramRecord
+from testbed.model.run_files.content import ProgramRecord
 from testbed.model.summary.faults import FaultSummary
 from testbed.model.summary.flows import MORE_THAN_SHARE, FlowSummary, Latency, NodeSummary
-from testbed.model.summary.metric import Comparison, Metric, MetricGroup, View, least, total
-from testbed.model.summary.spread import Spread
+from testbed.model.summary.metric import Comparison, Metric, MetricGroup, Spread, View, least, total
 from testbed.model.summary.unit import (
     BYTES,
     IN_RTT,
@@ -361,7 +360,7 @@ class LinkSummary(MetricGroup):
 
 
 class _Record(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(defer_build=True, frozen=True, extra="forbid")
 
 
 class ProcessMemory(MetricGroup):

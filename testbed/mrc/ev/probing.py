@@ -25,7 +25,7 @@ from testbed.mrc.congestion.control import RttEstimator
 from testbed.mrc.constants import NEVER, REQUEST_ID_MASK
 from testbed.mrc.endpoint import ProbeBudget, Spacing
 from testbed.mrc.entropy import Ev, EvProfile, EvState
-from testbed.mrc.ev.rotation import Rotation
+from testbed.mrc.ev.selection import Rotation
 
 _MAX_TIMED_OUT: Final = 1024
 """The number of timed-out probes remembered: a late answer may be the only RTT sample. Ours."""

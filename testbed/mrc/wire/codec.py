@@ -48,18 +48,16 @@ from testbed.mrc.wire.kinds import (
     DEFAULT_OPTIONS,
     IMMEDIATE_OPCODES,
     KIND_OF,
-    UDP_PORTS,
-    WireOptions,
-)
-from testbed.mrc.wire.kinds import WRITE as WRITE_KIND
-from testbed.mrc.wire.packets import (
     TRIMMED_BYTES,
+    UDP_PORTS,
     Buffer,
     DecodeError,
     DecodeReason,
+    WireOptions,
     Write,
     decode_trimmed,
 )
+from testbed.mrc.wire.kinds import WRITE as WRITE_KIND
 
 WRITE_HEADER_BYTES: Final = TRIMMED_BYTES + RETH.size
 """The headers of a WRITE with TSETH, without ImmDt."""

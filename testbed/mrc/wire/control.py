@@ -16,11 +16,18 @@ from testbed.mrc.constants import (
     NakCode,
 )
 from testbed.mrc.wire.headers import BTH, IPV6, UDP, concatenated
-from testbed.mrc.wire.kinds import AETH, CC_STATE, EETH, ERTH, NETH, PETH, SETH, Opcode
-from testbed.mrc.wire.packets import (
+from testbed.mrc.wire.kinds import (
+    AETH,
+    CC_STATE,
+    EETH,
+    ERTH,
+    NETH,
+    PETH,
+    SETH,
     Buffer,
     DecodeError,
     DecodeReason,
+    Opcode,
     PacketFields,
     TrimmedWrite,
     Write,

@@ -13,11 +13,19 @@ import polars as pl
 from numpy.typing import NDArray
 
 from testbed.model.faults.record import FaultRecord
-from testbed.model.run_files.run import FlowRecord
+from testbed.model.run_files.content import FlowRecord
 from testbed.model.summary.faults import RECOVERED_SHARE
-from testbed.results.analysis.delivery import Floats, FlowDelivery, InOrder, longest_gap
-from testbed.results.analysis.ev_states import Span, first_departures, returned, was_active
-from testbed.results.capacity.attainable import AttainableRate
+from testbed.results.analysis.attainable import AttainableRate
+from testbed.results.analysis.delivery import (
+    Floats,
+    FlowDelivery,
+    InOrder,
+    Span,
+    first_departures,
+    longest_gap,
+    returned,
+    was_active,
+)
 from testbed.results.run_data import RunData
 
 # --------------------------------------------------------------------------------------------------

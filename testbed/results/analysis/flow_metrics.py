@@ -8,12 +8,12 @@ import numpy as np
 import polars as pl
 
 from testbed.model.checks import victim_of
-from testbed.model.run_files.run import FlowRecord
+from testbed.model.run_files.content import FlowRecord
 from testbed.model.summary import EvSummary, FlowSummary, Latency, NodeSummary
+from testbed.results.analysis.attainable import AttainableRate
 from testbed.results.analysis.delivery import ByFlow, Floats, reordering, union
 from testbed.results.analysis.estimates import Percentiles
 from testbed.results.analysis.fault_metrics import FlowTables, fraction, shortfall, time_in_force
-from testbed.results.capacity.attainable import AttainableRate
 from testbed.results.records import ARRIVALS, COMPLETIONS, LOSSES, TRANSMISSIONS
 from testbed.results.run_data import RunData
 

@@ -10,9 +10,9 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from testbed.model.expect import Bound, Expect
 from testbed.model.faults.record import FaultRecord
-from testbed.model.run_files.run import FlowRecord
+from testbed.model.run_files.content import FlowRecord
+from testbed.model.scenario import Bound, Expect
 from testbed.model.summary import (
     Expectation,
     FaultEffect,
@@ -25,20 +25,21 @@ from testbed.model.summary import (
     PairFault,
     Summary,
 )
-from testbed.model.summary.metric import Value, total
+from testbed.model.summary.metric import Value, spreads, total
 from testbed.model.summary.scopes import JOB_SCOPES, SCOPES
-from testbed.model.summary.spread import spreads
 from testbed.model.summary.unit import Time
+from testbed.results.analysis.attainable import attainable_rates
+from testbed.results.analysis.contradictions import contradictions
 from testbed.results.analysis.delivery import (
     ByFlow,
     FlowDelivery,
     InOrder,
     advances,
     delivered_point,
+    ev_spans,
     in_order,
     placed_bytes,
 )
-from testbed.results.analysis.ev_states import ev_spans
 from testbed.results.analysis.fault_metrics import (
     AVERAGED_RTTS,
     Course,
@@ -53,13 +54,9 @@ from testbed.results.analysis.flow_metrics import (
     latency,
     node_summaries,
 )
-from testbed.results.analysis.jobs import summarise_jobs
-from testbed.results.analysis.link_metrics import link_summaries, process_memory
-from testbed.results.analysis.localisation import localisation
-from testbed.results.analysis.operations import summarise_operations
-from testbed.results.analysis.trust.contradictions import contradictions
-from testbed.results.analysis.trust.verdict import judge
-from testbed.results.capacity.attainable import attainable_rates
+from testbed.results.analysis.link_metrics import link_summaries, localisation, process_memory
+from testbed.results.analysis.operations import summarise_jobs, summarise_operations
+from testbed.results.analysis.verdict import judge
 from testbed.results.records import ARRIVALS, EV_EVENTS, LOSSES, TRANSMISSIONS
 from testbed.results.run_data import RunData
 

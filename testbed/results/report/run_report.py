@@ -13,8 +13,8 @@ from testbed.model.fabric.names import directions_of, link_of
 from testbed.model.faults.impairment import in_words
 from testbed.model.summary import FaultSummary, FlowFault, LinkSummary, PairFault, Summary
 from testbed.model.summary.flows import slowest_flows
+from testbed.model.summary.metric import shown_spreads, worth_showing
 from testbed.model.summary.scopes import SCOPES, outcome
-from testbed.model.summary.spread import shown_spreads, worth_showing
 from testbed.model.summary.unit import NEVER, RTT, US
 from testbed.model.units import NS_PER_S, show_duration, show_share, show_size
 from testbed.results.records import ALGORITHM, EV_EVENTS

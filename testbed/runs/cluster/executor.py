@@ -14,7 +14,6 @@ from zipfile import ZipFile
 
 from testbed.model.errors import ExitStatus, MachineError, RunFailedError
 from testbed.model.run_files.layout import MANIFEST, SUMMARY
-from testbed.results.shortage import shortage
 from testbed.runs.cluster.calls import WorkerCalls
 from testbed.runs.cluster.launch import calls_at
 from testbed.runs.cluster.place import Place
@@ -25,6 +24,7 @@ from testbed.runs.cluster.worker import (
     make,
 )
 from testbed.runs.job import Form, Job, JobKey, JobRecord
+from testbed.runs.room import shortage
 from testbed.runs.store import manifest_of
 
 

@@ -22,12 +22,12 @@ from testbed import interpreter
 from testbed.model.errors import ExitStatus
 from testbed.model.run_files.layout import SUMMARY
 from testbed.results.code_version import code_version
-from testbed.results.scratch import scratch
-from testbed.results.shortage import shortage
+from testbed.results.whole_file import scratch
 from testbed.runs.cluster.place import EXECUTES, is_protected
 from testbed.runs.job import FORMS, How, Job, JobRecord, identity, identity_of
 from testbed.runs.process import NOT_BEGUN, LocalExecutor, turn
 from testbed.runs.result import Result
+from testbed.runs.room import shortage
 from testbed.runs.store import manifest_of
 
 OF_START = ".cluster-"

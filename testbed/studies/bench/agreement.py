@@ -25,8 +25,8 @@ from testbed.model.transport import Mrc
 from testbed.model.units import show_share
 from testbed.model.workload import WriteBw
 from testbed.results.run_directory import making_run
+from testbed.studies.bench.device import AGREES, LEAST_RTT, seen
 from testbed.studies.bench.measure import Measurement, Setting, at_least, at_most
-from testbed.studies.bench.programs import AGREES, LEAST_RTT, seen
 from testbed.studies.bench.runs import at_fitting_dilation, make_runs
 
 DURATION = "5 s"

@@ -19,13 +19,12 @@ from mininet.net import Mininet
 from mininet.node import Node
 from mininet.topo import Topo
 
+from testbed.emulation.fabric import requests
 from testbed.emulation.fabric.fabric import Fabric
-from testbed.emulation.fabric.netlink import requests
-from testbed.emulation.fabric.netlink.requests import Interface
-from testbed.emulation.fabric.netlink.socket import Netlink
+from testbed.emulation.fabric.netlink import Netlink
+from testbed.emulation.fabric.requests import Interface
 from testbed.model.fabric.nodes import FIRST_IFINDEX
-from testbed.model.fabric.shape import Shape, shape_of
-from testbed.model.fabric.topology import LINK_MTU, Topology
+from testbed.model.fabric.topology import LINK_MTU, Shape, Topology, shape_of
 from testbed.model.files.topologies import load_topology
 from testbed.sandbox import namespaces
 from testbed.studies.bench.measure import (

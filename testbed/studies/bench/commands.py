@@ -18,8 +18,7 @@ if TYPE_CHECKING:
 
     from rich.table import Table
 
-    from testbed.studies.bench.measure import Measurement, Setting
-    from testbed.studies.bench.parts import BenchPart
+    from testbed.studies.bench.measure import BenchPart, Measurement, Setting
 
 
 def register(command_line: typer.Typer) -> None:
@@ -49,8 +48,7 @@ def bench(
     Exit status: 0 when every figure meets its target (its median, or each sample where the target
     says so), 1 when one does not or cannot be measured here.
     """
-    from testbed.studies.bench.measure import Setting
-    from testbed.studies.bench.parts import PARTS
+    from testbed.studies.bench.measure import PARTS, Setting
 
     if list_:
         for name, part in PARTS.items():
@@ -104,8 +102,7 @@ def _measured(name: str, part: "BenchPart", setting: "Setting") -> "list[Measure
     """
     from testbed.model.errors import MachineError, RunFailedError
     from testbed.sandbox.processes import call
-    from testbed.studies.bench.measure import Measurement, not_measured
-    from testbed.studies.bench.parts import load
+    from testbed.studies.bench.measure import Measurement, load, not_measured
 
     def measure() -> list[dict[str, Any]]:
         signal.signal(signal.SIGTERM, signal.default_int_handler)  # it ends in order

@@ -1,7 +1,8 @@
-"""What a part of the bench is given, and the measurements that it returns."""
+"""The parts of the bench: what each is given, and the measurements that it returns."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from importlib import import_module
 from pathlib import Path
 from statistics import median
 from typing import TypeVar
@@ -151,3 +152,87 @@ def no_target(name: str, unit: str, samples: Sequence[float]) -> Measurement:
 def not_measured(measurement: Measurement, why: str) -> Measurement:
     """A value that this machine cannot measure: it does not hold, and says why."""
     return replace(measurement, samples=(), missing=why)
+
+
+@dataclass(frozen=True, slots=True)
+class BenchPart:
+    """A part of the bench.
+
+    Attributes:
+        what: what it measures, in a line.
+        module: the module of this package that measures it, in a function of its name.
+        most_repeats: what takes long and varies little is not repeated more often.
+        root: whether it needs root.
+        only_if_named: whether it is measured only if it is named: it needs another program.
+    """
+
+    what: str
+    module: str
+    most_repeats: int = 1000
+    root: bool = True
+    only_if_named: bool = False
+
+
+PARTS: Mapping[str, BenchPart] = {
+    "bring-up": BenchPart("the default fabric, against stock Mininet and iproute2", "bring_up"),
+    "link-model": BenchPart("CPU time of a packet on a link", "links"),
+    "rate": BenchPart("links against the rate that they were given", "links", 3),
+    "faults": BenchPart("how soon the controller's faults hold, and heal", "links", 5),
+    "packet-rate": BenchPart("one queue pair beside a C program", "packet_rate"),
+    "device": BenchPart("perftest on the device beside write_bw and write_lat", "device"),
+    "torch": BenchPart(
+        "PyTorch on 8 hosts: its start, all_reduce beside the workload", "emulated", 3
+    ),
+    "device-rate": BenchPart(
+        "packets/s of perftest in 8 hosts, without root beside emulated", "device", 3
+    ),
+    "delay": BenchPart("packets against the propagation delay of their path", "emulated", 3),
+    "permutation": BenchPart("8 hosts at full rate: load, goodput, trust", "emulated", 3),
+    "failover": BenchPart("silent link failures over seeds", "emulated"),
+    "dilation": BenchPart(
+        "link failures at three dilations, in round trips; a picture", "emulated", 3
+    ),
+    "scale": BenchPart("bring-up of five sizes, to 1024 links; a picture", "bring_up", 3),
+    "simulator": BenchPart("packet-hops/min of the simulator", "simulator", 3, root=False),
+    "simulator-cost": BenchPart(
+        "time and memory of a simulated run, by stage, at 8 to 1024 hosts",
+        "cost",
+        5,
+        root=False,
+    ),
+    "analysis-cost": BenchPart(
+        "time and memory from raw records to the report, of 56 to 64,512 flows",
+        "cost",
+        3,
+        root=False,
+    ),
+    "reading": BenchPart("large files of traffic: time and memory", "cost", 3, root=False),
+    "htsim": BenchPart(
+        "the simulator beside uet-htsim (--htsim)",
+        "htsim",
+        5,
+        root=False,
+        only_if_named=True,
+    ),
+    "htsim-validate": BenchPart(
+        "uet-htsim's own cases, in both (--htsim); a table",
+        "htsim",
+        1,
+        root=False,
+        only_if_named=True,
+    ),
+    "agreement": BenchPart(
+        "ten scenarios and perftest, emulated and simulated; a table", "agreement", 3
+    ),
+    "leaf-spine": BenchPart("a permutation of 1024 hosts, simulated", "simulator", 3, root=False),
+}
+
+
+def load(name: str) -> Callable[[Setting], list[Measurement]]:
+    """Import the function that measures a part.
+
+    Not before it is called: some modules load Polars, which starts threads, and other parts fork.
+    """
+    module = import_module(f"testbed.studies.bench.{PARTS[name].module}")
+    measure: Callable[[Setting], list[Measurement]] = getattr(module, name.replace("-", "_"))
+    return measure

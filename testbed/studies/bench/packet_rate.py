@@ -16,8 +16,8 @@ from statistics import fmean
 from typing import NamedTuple
 
 from testbed import fast
-from testbed.emulation.endpoint.carriers import Carriers
 from testbed.emulation.endpoint.clock import now_ns
+from testbed.emulation.endpoint.nic import Carriers
 from testbed.emulation.experiment.processes import (
     REPLY_TIMEOUT_S,
     finish,

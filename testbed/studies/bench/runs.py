@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from testbed.emulation.experiment.calibration import calibrate
-from testbed.emulation.experiment.capacity import Capacity, load_capacity
+from testbed.emulation.experiment.machine import Capacity, load_capacity
 from testbed.model.progress import where_it_changes
 from testbed.model.scenario import Scenario
 from testbed.model.summary import Summary

@@ -510,7 +510,7 @@ def table(
 ) -> None:
     """Show the records of a run: packets, losses, EV events."""
     from testbed.studies.labs.quantities import counted
-    from testbed.studies.labs.tables import read_table, tables_of
+    from testbed.studies.labs.runs import read_table, tables_of
 
     work = work_here()
     console = stdout()

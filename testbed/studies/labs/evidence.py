@@ -12,9 +12,9 @@ from testbed.model.run_files.layout import SUMMARY
 from testbed.model.summary import Summary
 from testbed.model.summary.metric import Quantity
 from testbed.model.summary.scopes import SCOPES
-from testbed.results.ev_paths import with_paths
 from testbed.results.records import TABLE_OF_NAME
 from testbed.rights import reading_for
+from testbed.runs.result import with_paths
 from testbed.studies.labs.assignment import Assignment
 from testbed.studies.labs.lab import StudentFigure
 from testbed.studies.labs.quantities import factor, show_quantity

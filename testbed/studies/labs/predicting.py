@@ -7,7 +7,6 @@ from testbed.model.errors import InputError, RefusedValueError
 from testbed.studies.labs.answers import form_of, parse_answer, show_answer
 from testbed.studies.labs.checking import unit_of
 from testbed.studies.labs.evidence import Evidence
-from testbed.studies.labs.journal import Entry
 from testbed.studies.labs.lab import ChoiceAnswer, NumberAnswer, Task
 from testbed.studies.labs.quantities import (
     Tolerance,
@@ -16,7 +15,7 @@ from testbed.studies.labs.quantities import (
     parse_tolerance,
     show_quantity,
 )
-from testbed.studies.labs.work import AGAIN, Work
+from testbed.studies.labs.work import AGAIN, Entry, Work
 
 
 def predict(work: Work, task: Task, text: str, within: str | None) -> Entry:

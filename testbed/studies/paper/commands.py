@@ -98,7 +98,7 @@ def figures(
     status: 0 when every figure made holds, 1 when one does not, 4 when one cannot be trusted, 5
     when the program crashed.
     """
-    from testbed.emulation.experiment.capacity import load_capacity
+    from testbed.emulation.experiment.machine import load_capacity
     from testbed.runs.making import naming_how_to_resume, signals_stop
     from testbed.runs.many import REPEAT_S, RetryPolicy
     from testbed.runs.places import executor_at, keep_slower_out, know_finished, machines_of

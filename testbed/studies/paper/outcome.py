@@ -13,8 +13,7 @@ from testbed.model.run_files.layout import MANIFEST
 from testbed.model.summary import State
 from testbed.model.summary.unit import MaybeNever
 from testbed.runs.job import STATES, Form
-from testbed.studies.paper.checks import NO_BOUND, Check
-from testbed.studies.paper.figure import PaperFigure
+from testbed.studies.paper.figure import NO_BOUND, Check, PaperFigure
 
 Answer = Literal["yes", "no", "not trusted", "not run"]
 

@@ -1,4 +1,4 @@
-"""Which runs the figures need, and which of them are missing."""
+"""Every figure of the paper that is reproduced, which runs they need, and which are missing."""
 
 import hashlib
 import json
@@ -15,8 +15,28 @@ from testbed.model.files.scenarios import scenario_of
 from testbed.model.scenario import Scenario
 from testbed.runs.job import FIRST_SEED, FORMS, Form, PlannedRun, planned_run, slowed
 from testbed.runs.store import Store
+from testbed.studies.paper.experiments.ablation import ABLATION
+from testbed.studies.paper.experiments.claims import (
+    ECMP,
+    LOSSY_NIC,
+    PLANES,
+    PROBES,
+    REMAP,
+    TRANSCEIVER,
+)
+from testbed.studies.paper.experiments.collectives import COLLECTIVES, SCALE
+from testbed.studies.paper.experiments.failover import (
+    FAILOVER,
+    JOBS,
+    LINKS_AND_SWITCHES,
+    UNEQUAL_LINKS,
+    UPLINKS,
+)
+from testbed.studies.paper.experiments.incast import ARRIVALS, INCAST, INCAST_WITHOUT_DCQCN
+from testbed.studies.paper.experiments.paths import PATHS
+from testbed.studies.paper.experiments.rates import PERMUTATION, SEND_RECEIVE, TABLE
+from testbed.studies.paper.experiments.training import TRAINING
 from testbed.studies.paper.figure import PaperFigure, Variant
-from testbed.studies.paper.registry import BY_NAME, FIGURES
 
 # --------------------------------------------------------------------------------------------------
 # How much an emulated scenario is slowed down so that a machine carries it.
@@ -237,3 +257,31 @@ def _is_due(planned: PlannedRun, store: Store) -> bool:
     if run is None:
         return True
     return planned.job.form == "emulated" and planned.verdict(run.summary) != "trusted"
+
+
+FIGURES: tuple[PaperFigure, ...] = (
+    TABLE,
+    *JOBS,
+    *LINKS_AND_SWITCHES,
+    *PATHS,
+    SEND_RECEIVE,
+    *COLLECTIVES,
+    INCAST,
+    *UPLINKS,
+    PERMUTATION,
+    INCAST_WITHOUT_DCQCN,
+    ARRIVALS,
+    PLANES,
+    REMAP,
+    LOSSY_NIC,
+    PROBES,
+    ECMP,
+    TRANSCEIVER,
+    FAILOVER,
+    ABLATION,
+    UNEQUAL_LINKS,
+    *SCALE,
+)
+
+BY_NAME: tuple[PaperFigure, ...] = (TRAINING,)
+"""Those that are made only if they are named, as they need what the testbed does not bring."""

@@ -24,11 +24,9 @@ from testbed.model.summary.unit import MaybeNever
 from testbed.model.transport import Mrc
 from testbed.results.report.html import template
 from testbed.runs.job import FORMS, STATES, Form
-from testbed.studies.paper.checks import Check
-from testbed.studies.paper.figure import PaperFigure
+from testbed.studies.paper.figure import Check, PaperFigure
 from testbed.studies.paper.outcome import CheckOutcome, FigureOutcome, Outcome, trust_note_of
-from testbed.studies.paper.planning import scenario_as_written
-from testbed.studies.paper.registry import FIGURES
+from testbed.studies.paper.planning import FIGURES, scenario_as_written
 from testbed.studies.paper.report import ReportRow, apart, commits_of, counts_of, machines_of
 
 if TYPE_CHECKING:

@@ -14,11 +14,9 @@ from testbed.runs.job import FORMS, STATES, Executor, JobKey, JobRecord, Planned
 from testbed.runs.many import RetryPolicy, many
 from testbed.runs.result import Result
 from testbed.runs.store import Results, Store, machine_of
-from testbed.studies.paper.checks import most_typical, repeated
-from testbed.studies.paper.figure import PaperFigure
+from testbed.studies.paper.figure import PaperFigure, most_typical, repeated
 from testbed.studies.paper.outcome import CheckOutcome, FigureOutcome, FigureRun, OutcomeStore
-from testbed.studies.paper.planning import Plan, setup_of
-from testbed.studies.paper.registry import BY_NAME, FIGURES
+from testbed.studies.paper.planning import BY_NAME, FIGURES, Plan, setup_of
 from testbed.studies.paper.report import ReportRow, as_json, as_markdown, render
 
 

@@ -18,8 +18,7 @@ from testbed.model.summary.scopes import number_of
 from testbed.model.summary.unit import BYTES, RTT, SHARE, US, Unit
 from testbed.runs.result import Result
 from testbed.runs.store import Results
-from testbed.studies.paper.checks import RATIO, Check, shown
-from testbed.studies.paper.figure import PaperFigure, Variant
+from testbed.studies.paper.figure import RATIO, Check, PaperFigure, Variant, shown
 from testbed.studies.study.file import Hypothesis, LoadedStudy, Shown, load_study
 from testbed.studies.study.own_metrics import OwnMetric
 

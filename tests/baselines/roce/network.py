@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from random import Random
 
-from testbed.host.baselines.roce import DcqcnProfile, RoceConfig, RoceQp, decode
+from testbed.host.roce import DcqcnProfile, RoceConfig, RoceQp, decode
 from testbed.mrc import (
     Arrival,
     Completion,

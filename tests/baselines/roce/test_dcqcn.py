@@ -4,7 +4,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from testbed.host.baselines.roce.dcqcn import (
+from testbed.host.roce.dcqcn import (
     ALPHA_TIMER_NS,
     FAST_RECOVERY,
     TUNINGS,

@@ -2,9 +2,8 @@
 
 import pytest
 
-from testbed.host.baselines.roce import Demux
-from testbed.host.baselines.roce.constants import Opcode
-from testbed.host.baselines.roce.wire import Cnp, Write, encode
+from testbed.host.roce import Demux
+from testbed.host.roce.wire import Cnp, Opcode, Write, encode
 from testbed.mrc import Arrival
 
 from .network import ADDRESSES, Network

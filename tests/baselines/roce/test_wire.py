@@ -4,18 +4,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from testbed.host.baselines.roce.constants import Nak, Opcode
-from testbed.host.baselines.roce.wire import (
+from testbed.host.roce.wire import (
     FIRSTS,
     IMMEDIATES,
     Ack,
     Cnp,
+    Nak,
+    Opcode,
     Packet,
     Reth,
     Write,
     decode,
 )
-from testbed.host.baselines.roce.wire import encode as encode_packet
+from testbed.host.roce.wire import encode as encode_packet
 from testbed.mrc import DecodeError
 
 from .network import ADDRESSES

@@ -13,9 +13,8 @@ from typing import Any
 import pytest
 
 from testbed.cli.live import ask_controller
-from testbed.device.paced.control import requests_from, taking_commands
-from testbed.emulation.controller.client import Client, socket_of
-from testbed.emulation.controller.live import SOCKET
+from testbed.device.paced.run import requests_from, taking_commands
+from testbed.emulation.controller.live import SOCKET, Client, socket_of
 from testbed.model.errors import InputError, MachineError, RunFailedError
 from testbed.model.run_files.layout import LOGS
 from testbed.sandbox.processes import Child, call

@@ -3,7 +3,7 @@
 from contextlib import ExitStack
 from pathlib import Path
 
-from testbed.device.paced.workloads import Workloads
+from testbed.device.paced.host import Workloads
 from testbed.model.files.scenarios import load_scenario
 from testbed.sim.engine import Engine
 from testbed.sim.fabric import Fabric

@@ -5,7 +5,7 @@ import socket
 
 import pytest
 
-from testbed.emulation.endpoint.kernel.stack import require_kernel_support
+from testbed.emulation.endpoint.kernel_tcp import require_kernel_support
 from testbed.model.errors import InputError, MachineError
 from testbed.model.files.scenarios import load_scenario
 from testbed.model.transport import Mptcp, Mrc, Tcp

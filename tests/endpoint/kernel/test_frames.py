@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from testbed.emulation.endpoint.kernel.qp import Frame, FrameReader
+from testbed.emulation.endpoint.kernel_tcp import Frame, FrameReader
 from testbed.mrc import MemoryRegion, MemoryTable
 from testbed.mrc.message import AccessError
 

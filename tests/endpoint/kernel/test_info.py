@@ -4,7 +4,7 @@ import socket
 
 import pytest
 
-from testbed.emulation.endpoint.kernel.qp import sample
+from testbed.emulation.endpoint.kernel_tcp import sample
 
 INITIAL_WINDOW = 10
 """Segments (RFC 6928), as Linux begins with."""

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from testbed.emulation.endpoint.kernel.origins import Origins, data_sequence, parse
+from testbed.emulation.endpoint.kernel_tcp import Origins, data_sequence, parse
 from tests.endpoint.kernel.packets import dss, tcp_packet
 
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from testbed.emulation.endpoint.kernel.origins import SentSegments, marked, parse
+from testbed.emulation.endpoint.kernel_tcp import SentSegments, marked, parse
 from testbed.mrc.constants import ECN_CE
 from tests.endpoint.kernel.packets import DST, SRC, tcp_packet
 

@@ -6,8 +6,8 @@ import time
 
 import pytest
 
-from testbed.emulation.endpoint.kernel.stack import Tun
-from testbed.emulation.fabric.netlink.socket import Netlink
+from testbed.emulation.endpoint.kernel_tcp import Tun
+from testbed.emulation.fabric.netlink import Netlink
 from testbed.model.fabric.addressing import ordinary_address
 from testbed.model.files.topologies import load_topology
 from testbed.sandbox.namespaces import create_netns, enter_netns

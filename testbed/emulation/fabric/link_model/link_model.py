@@ -29,13 +29,12 @@ import numpy.typing as npt
 from testbed.model.closeable import Closeable
 from testbed.model.errors import MachineError
 from testbed.model.fabric.nodes import FIRST_IFINDEX, Port, Tier
-from testbed.model.fabric.shape import Shape, shape_of
-from testbed.model.fabric.topology import Topology
+from testbed.model.fabric.topology import Shape, Topology, shape_of
 from testbed.model.faults.impairment import PPM
-from testbed.model.run_files.run import LinkCounts
+from testbed.model.run_files.content import LinkCounts
 from testbed.model.units import NS_PER_S
 from testbed.mrc.constants import DscpClasses
-from testbed.mrc.wire.packets import TRIMMED_BYTES
+from testbed.mrc.wire.kinds import TRIMMED_BYTES
 from testbed.sandbox import namespaces
 from testbed.sandbox.system_calls import last_error
 

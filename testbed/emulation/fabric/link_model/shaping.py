@@ -18,15 +18,14 @@ from collections.abc import Iterator
 
 from pyroute2.netlink.rtnl import TC_H_ROOT
 
-from testbed.emulation.fabric.netlink.requests import (
+from testbed.emulation.fabric.netlink import Request
+from testbed.emulation.fabric.requests import (
     delete_qdisc,
     new_bpf_filter,
     new_qdisc,
     set_class,
 )
-from testbed.emulation.fabric.netlink.socket import Request
-from testbed.model.fabric.shape import Shape
-from testbed.model.fabric.topology import ETHERNET_HEADER, LINK_MTU
+from testbed.model.fabric.topology import ETHERNET_HEADER, LINK_MTU, Shape
 
 HTB_HANDLE = 0x1_0000
 LINK_CLASS = 0x1_0001

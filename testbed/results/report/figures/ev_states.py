@@ -9,7 +9,7 @@ from matplotlib.patches import Patch
 
 from testbed.model.fabric.addressing import source_port_of_ev
 from testbed.model.summary import FaultSummary, Summary
-from testbed.results.analysis.ev_states import Span
+from testbed.results.analysis.delivery import Span
 from testbed.results.analysis.fault_metrics import FlowTables
 from testbed.results.report.figures import fault_rows, style
 from testbed.results.report.figures.style import Drawing

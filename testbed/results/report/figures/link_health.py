@@ -13,7 +13,7 @@ from matplotlib.patches import Patch
 
 from testbed.model.fabric.names import link_of
 from testbed.model.summary import Summary
-from testbed.results.analysis.localisation import Accusation, accusations, faulty_links
+from testbed.results.analysis.link_metrics import Accusation, accusations, faulty_links
 from testbed.results.records import PROBES
 from testbed.results.report.figures import style
 from testbed.results.report.figures.style import Drawing

@@ -7,8 +7,7 @@ import polars as pl
 from matplotlib.axes import Axes
 
 from testbed.model.fabric.nodes import Tier
-from testbed.model.fabric.queue import Queue
-from testbed.model.fabric.topology import Topology
+from testbed.model.fabric.topology import Queue, Topology
 from testbed.model.summary import LinkSummary, Summary
 from testbed.model.units import NS_PER_S, show_duration
 from testbed.results.records import QUEUES

@@ -79,7 +79,7 @@ def grade(
     the machine lacks something for some.
     """
     from testbed.limits import simulations_at_once
-    from testbed.results.scratch import temporary_directory
+    from testbed.results.whole_file import temporary_directory
     from testbed.runs.places import pool_at
     from testbed.studies.labs.grading.course import Course, grade_all
     from testbed.studies.labs.grading.formats import (
@@ -269,7 +269,7 @@ def try_labs(
 
     Exit status: 0 all is well, 1 a lab is wrong, 2 wrong input.
     """
-    from testbed.results.scratch import scratch
+    from testbed.results.whole_file import scratch
     from testbed.studies.labs.authoring import try_lab
     from testbed.studies.labs.library import find_lab, lab_directories, load_lab
 

@@ -15,8 +15,7 @@ from testbed import interpreter
 from testbed.installation import PACKAGE
 from testbed.model.errors import InputError, TestbedError, few, printable
 from testbed.results.code_version import SUFFIXES, code_version
-from testbed.results.scratch import scratch
-from testbed.results.whole_file import write_file
+from testbed.results.whole_file import scratch, write_file
 from testbed.rights import acting_for
 from testbed.studies.labs.grading.grades import Grade
 from testbed.studies.labs.grading.identity import noting_copies
@@ -163,7 +162,7 @@ def _graded_in(place: Path, path: Path, course: Course) -> Grade:
     }
     try:
         done = interpreter.run(
-            interpreter.python("-m", "testbed.studies.labs.grading.worker"),
+            interpreter.python("-m", "testbed.studies.labs.grading.grade"),
             input=json.dumps(request),
             capture_output=True,
             encoding="utf-8",

@@ -3,9 +3,14 @@
 Nothing that was handed in is believed. The records of the student's runs are compared with those of
 the grader's; a difference is a remark. Work of another version of the testbed, and whatever cannot
 be judged, has no grade: the student hands it in again.
+
+A submission is graded in a process of its own: a request on standard input, the grade on standard
+output.
 """
 
+import json
 import os
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
@@ -18,14 +23,15 @@ from testbed.model.errors import InputError, MachineError, RunFailedError, Testb
 from testbed.model.files.catalog import relative_to_here
 from testbed.model.files.reading import Document
 from testbed.results.code_version import code_version
-from testbed.results.shortage import is_full
 from testbed.runs.making import simulate_into
+from testbed.runs.room import is_full
 from testbed.studies.labs import checking
 from testbed.studies.labs.answers import questions_digest, read_answers
 from testbed.studies.labs.assignment import Assignment
 from testbed.studies.labs.evidence import Evidence
 from testbed.studies.labs.grading.grades import Grade, Status, TaskGrade
 from testbed.studies.labs.grading.identity import prints_of, remarks_on_known_code
+from testbed.studies.labs.grading.limits import limit_this_process
 from testbed.studies.labs.grading.submission import (
     FILES,
     SUBMISSION,
@@ -34,11 +40,11 @@ from testbed.studies.labs.grading.submission import (
     short,
     unpack,
 )
-from testbed.studies.labs.journal import Entry, in_utc
 from testbed.studies.labs.lab import Task
 from testbed.studies.labs.library import LabDirectory, lab_named, load_lab
 from testbed.studies.labs.runs import differing_tables
 from testbed.studies.labs.students import fits, plain_name, student_key
+from testbed.studies.labs.work import Entry, in_utc
 
 if TYPE_CHECKING:
     from testbed.model.summary import Summary
@@ -340,3 +346,24 @@ def _place(entries: Sequence[Entry], kind: str, **content: object) -> int | None
         if entry.kind == kind and content.items() <= entry.content.items():
             return place
     return None
+
+
+def main() -> None:
+    """Read the request, limit this process, grade, and write the grade as JSON."""
+    request = json.load(sys.stdin)
+    if sys.platform != "win32":
+        limit_this_process(request["slowness"])
+    key = request["course_key"]
+    graded = grade(
+        Path(request["archive"]),
+        Path(request["labs"]),
+        None if key is None else bytes.fromhex(key),
+        Path(request["scratch"]),
+        request["slowness"],
+        request["lab"],
+    )
+    sys.stdout.write(graded.model_dump_json())
+
+
+if __name__ == "__main__":
+    main()

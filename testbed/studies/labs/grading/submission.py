@@ -17,11 +17,10 @@ from testbed.results.code_version import code_version
 from testbed.results.whole_file import whole_file
 from testbed.rights import acting_for, reading_for
 from testbed.studies.labs.answers import ANSWERS
-from testbed.studies.labs.journal import Entry, parse_entries
 from testbed.studies.labs.lab import FORMAT_VERSION
 from testbed.studies.labs.library import START
 from testbed.studies.labs.students import MAX_NAME, checked_name, may_read
-from testbed.studies.labs.work import JOURNAL, STATE, Work
+from testbed.studies.labs.work import JOURNAL, STATE, Entry, Work, parse_entries
 
 SUBMISSION = "submission.json"
 RUNS, FILES = "runs", "files"

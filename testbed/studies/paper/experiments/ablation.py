@@ -13,11 +13,17 @@ from testbed.results.analysis.estimates import estimate
 from testbed.results.report.figures import style
 from testbed.runs.result import Result
 from testbed.runs.store import Results
-from testbed.studies.paper.checks import Check, costs_less, costs_no_more, relative
 from testbed.studies.paper.experiments import failover
 from testbed.studies.paper.experiments.drawing import legend_below, new_panels
 from testbed.studies.paper.experiments.paths import SHARED, UNMOVED, slower_rate
-from testbed.studies.paper.figure import PaperFigure, Variant
+from testbed.studies.paper.figure import (
+    Check,
+    PaperFigure,
+    Variant,
+    costs_less,
+    costs_no_more,
+    relative,
+)
 
 _UNTRIMMED = {
     "base": "clos-16host",

@@ -14,39 +14,44 @@ from testbed.results.report.figures import style
 from testbed.runs.job import Form
 from testbed.runs.result import Result
 from testbed.runs.store import Results
-from testbed.studies.paper.checks import Check, at_least, at_most, between, shown
 from testbed.studies.paper.experiments import drawing
 from testbed.studies.paper.experiments.drawing import (
-    RATE_LABEL,
-    draw_stacked,
-    legend_below,
-    new_panels,
-    shade_faults,
-    stacked_height_in,
-    time_axes,
-)
-from testbed.studies.paper.experiments.failover import on_a_path_in_use
-from testbed.studies.paper.experiments.jobs import (
-    FLAPPING_JOB,
-    JOB_IN_FLAPS,
-    SEVEN_UNDISTURBED,
-    steps_during_and_after,
-)
-from testbed.studies.paper.experiments.throughput import (
     LEAST_OF_A_STEP,
     MAX_STALL_RTTS,
+    RATE_LABEL,
     SETTLE_RTTS,
+    draw_stacked,
     least_of_phases,
+    legend_below,
     longest_stall_rtts,
+    new_panels,
     only,
     qps_failed,
+    shade_faults,
     share,
     sliding,
+    stacked_height_in,
     stall_rtts,
+    time_axes,
     total_bps,
     us_per_s,
 )
-from testbed.studies.paper.figure import PaperFigure, Variant
+from testbed.studies.paper.experiments.failover import (
+    FLAPPING_JOB,
+    JOB_IN_FLAPS,
+    SEVEN_UNDISTURBED,
+    on_a_path_in_use,
+    steps_during_and_after,
+)
+from testbed.studies.paper.figure import (
+    Check,
+    PaperFigure,
+    Variant,
+    at_least,
+    at_most,
+    between,
+    shown,
+)
 from testbed.studies.paper.rows import row
 
 # --------------------------------------------------------------------------------------------------

@@ -12,11 +12,18 @@ from matplotlib.figure import Figure
 from testbed.results.analysis.fault_metrics import FlowTables
 from testbed.runs.result import Result
 from testbed.runs.store import Results
-from testbed.studies.paper.checks import Check, at_least, at_most, between, shown
 from testbed.studies.paper.experiments import drawing
-from testbed.studies.paper.experiments.throughput import gbps, share, us_per_s
+from testbed.studies.paper.experiments.drawing import gbps, share, us_per_s
 from testbed.studies.paper.fabrics import paths_in_use
-from testbed.studies.paper.figure import PaperFigure, Variant
+from testbed.studies.paper.figure import (
+    Check,
+    PaperFigure,
+    Variant,
+    at_least,
+    at_most,
+    between,
+    shown,
+)
 
 
 def _lossy_path(data: Mapping[str, Any], seed: int) -> dict[str, Any]:

@@ -20,9 +20,8 @@ from testbed.results.report.figures import style
 from testbed.runs.job import Form
 from testbed.runs.result import Result
 from testbed.runs.store import Results
-from testbed.studies.paper.checks import Check, at_least, at_most, shown
 from testbed.studies.paper.experiments.drawing import legend_below, new_panels
-from testbed.studies.paper.figure import PaperFigure, Variant
+from testbed.studies.paper.figure import Check, PaperFigure, Variant, at_least, at_most, shown
 
 _EMULATED_ONLY: Mapping[Form, str] = MappingProxyType(
     {"simulated": "a program computes in real time only"}

@@ -1,1 +1,0 @@
-"""Mininet on the fabric: its nodes and links, and its prompt."""

@@ -1,1 +1,0 @@
-"""The kernel's network configuration over netlink: messages, sockets, requests."""

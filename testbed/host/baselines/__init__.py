@@ -1,1 +1,0 @@
-"""What MRC is measured against: other transports, on the same fabric and workloads."""

@@ -1,1 +1,0 @@
-"""Whether a run can be trusted: the verdict, and what it looks at."""
