@@ -225,7 +225,12 @@ def test_a_step_that_begins_after_the_run_is_none_of_it() -> None:
 
 def test_a_job_of_which_a_program_failed_has_no_time() -> None:
     """It would compare well with its run alone; nor has one that was never started."""
-    ends = {"done": (0, 2.5), "broken": (3, 0.5), "stopped": (None, 3.0), "never": None}
+    ends: dict[str, tuple[int | None, float] | None] = {
+        "done": (0, 2.5),
+        "broken": (3, 0.5),
+        "stopped": (None, 3.0),
+        "never": None,
+    }
     jobs = tuple(Job(name=name, workload=Program(command=("sh",))) for name in ends)
     programs = tuple(
         ProgramRecord(host="h0", rank=0, status=end[0], ended_s=end[1], job=name)
