@@ -18,7 +18,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 from pyroute2.netlink import (
     NLA_F_NESTED,
@@ -56,7 +56,7 @@ WITHOUT_COUNTERS = ("IFLA_EXT_MASK", 1 << 3)
 """Attribute of a request for links without their counters, which take longer to gather:
 linux/rtnetlink.h, RTEXT_FILTER_SKIP_STATS."""
 
-Message = nlmsg
+Message: TypeAlias = nlmsg
 LinkMessage = ifinfmsg
 AddressMessage = ifaddrmsg
 NeighbourMessage = ndmsg
