@@ -87,10 +87,21 @@ def commit() -> dict[str, str | bool] | None:
     try:
         return {
             "commit": _git("rev-parse", "HEAD"),
-            "modified": bool(_git("status", "--porcelain")),
+            "modified": any(map(_is_of_code, _git("status", "--porcelain").splitlines())),
         }
     except (OSError, subprocess.CalledProcessError):
         return None
+
+
+_UNTRACKED = "?? "
+
+_CODE = "testbed/", "scenarios/", "topologies/"
+
+
+def _is_of_code(change: str) -> bool:
+    """Whether a line of `git status` is of the code: users have files of their own there."""
+    is_new = change.startswith(_UNTRACKED)
+    return not is_new or change.removeprefix(_UNTRACKED).lstrip('"').startswith(_CODE)
 
 
 def describe_version() -> str:

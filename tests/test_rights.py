@@ -11,10 +11,13 @@ from pathlib import Path
 
 import pytest
 
+from testbed.cli.operating import run_mode
 from testbed.emulation.experiment.machine import Capacity, load_capacity, save_capacity
+from testbed.live.serving import drop_rights
 from testbed.model.errors import ExitStatus, InputError
 from testbed.results.run_directory import making_run
 from testbed.rights import acting_for, as_root, caller, reading_for
+from testbed.sandbox.processes import spawn
 from testbed.studies.labs.authoring import new_lab
 from testbed.studies.labs.grading.course import Course, grade_all
 from testbed.studies.labs.grading.grades import Grade
@@ -86,6 +89,41 @@ def test_a_caller_who_cannot_be_is_none(monkeypatch: pytest.MonkeyPatch, number:
         monkeypatch.setenv("SUDO_UID", uid)
         monkeypatch.setenv("SUDO_GID", gid)
         assert caller() is None
+
+
+def test_the_server_of_the_page_is_nobody_where_the_caller_cannot_be(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The kernel takes the greatest number for no change."""
+    sudo(monkeypatch, 2**32 - 1)
+
+    def rights(_: object) -> list[int]:
+        drop_rights()
+        return [*os.getresuid(), *os.getresgid()]
+
+    with spawn(rights, title="the server", isolated=False) as server:
+        assert 0 not in server.result()
+
+
+def test_captures_of_an_ev_mode_belong_to_the_caller(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Done(Exception):  # noqa: N818 - no error
+        pass
+
+    def run(_: object, captures: Path) -> None:
+        (captures / "link.pcapng").touch()
+        raise Done
+
+    monkeypatch.setattr("testbed.emulation.ev_modes.run", run)
+    monkeypatch.setattr("testbed.emulation.fabric.capabilities.require", lambda: None)
+    with pytest.raises(Done):
+        run_mode("ecmp", pcap=home / "pcaps")
+    made = [*home.rglob("*")]
+    assert {path.stat().st_uid for path in made} == {OWNER}
+    assert len(made) == 2
+    with pytest.raises(InputError, match=r"--pcap: .*not a directory"):
+        run_mode("ecmp", pcap=home / "pcaps" / "link.pcapng" / "below")
 
 
 @pytest.mark.parametrize("which", ["results", "scenario", "run"])

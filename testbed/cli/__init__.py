@@ -218,6 +218,7 @@ _LACKS = {
     errno.ENOSPC: "free some, or write elsewhere",
     errno.EDQUOT: "free some, or write elsewhere",
     errno.EROFS: "write elsewhere",
+    errno.EFBIG: "raise the limit of the size of files: ulimit -f unlimited",
     errno.EMFILE: "raise the limit of open files: ulimit -n 65536",
     errno.ENFILE: "raise the limit of open files of this machine",
     errno.EIO: "look at this disk",

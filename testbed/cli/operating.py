@@ -3,7 +3,7 @@
 import json
 import sys
 import time
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -270,11 +270,15 @@ def run_mode(
     setting = _setting(mode, profile, planes, t1s, dead, seed)
     from testbed.emulation.ev_modes import run
     from testbed.emulation.fabric.capabilities import require
+    from testbed.results.whole_file import writing
+    from testbed.rights import acting_for
 
     require()
     if pcap is not None:
-        pcap.mkdir(parents=True, exist_ok=True)
-    outcome = run(setting, pcap)
+        with writing("--pcap", pcap, "a directory to write to"):
+            pcap.mkdir(parents=True, exist_ok=True)
+    with nullcontext() if pcap is None else acting_for(pcap):
+        outcome = run(setting, pcap)
     if as_json:
         print_json(outcome.as_dict())
     else:

@@ -180,6 +180,7 @@ def _programs(summary: "Summary", run: "RunDirectory") -> "Iterator[RenderableTy
     """How programs ended: each that failed, and where the output of all is."""
     from rich.text import Text
 
+    from testbed.model.errors import printable
     from testbed.model.run_files.layout import PROGRAMS
     from testbed.model.units import show_size
 
@@ -197,11 +198,15 @@ def _programs(summary: "Summary", run: "RunDirectory") -> "Iterator[RenderableTy
         if program.output_dropped:
             dropped = show_size(program.output_dropped)
             yield Text(f"  {program.place} printed more than is kept: without the last {dropped}")
+        if program.reports_refused:
+            lines = "1 line" if program.reports_refused == 1 else f"{program.reports_refused} lines"
+            first = printable(program.report_refused)
+            yield Text(f"  {program.place} reported {lines} that say nothing, first: {first}")
     if not failed:
         yield Text(f"  their output: {run.path / PROGRAMS}")
 
 
-_TAIL = 4096
+_TAIL = 500
 """Bytes at the end of a program's output in which its last line is looked for."""
 
 

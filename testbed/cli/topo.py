@@ -51,7 +51,6 @@ def topo(
     ] = None,
 ) -> None:
     """Draw a fabric: planes side by side, T1s above T0s above hosts. Or export it."""
-    from testbed.drawings import compact
     from testbed.model.files.topologies import load_topology
 
     fabric = load_topology(topology)
@@ -62,6 +61,8 @@ def topo(
         _write(fabric, output)
         stdout().print(f"wrote {output}")
     if export is None and output is None:
+        from testbed.drawings import compact
+
         _require_few_links(fabric, topology, MAX_LINKS, "in a picture")
         stdout().print(compact(fabric))
 

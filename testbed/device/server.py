@@ -103,11 +103,14 @@ class NicServer(Closeable):
                 self._drop(program, error)
 
     def serve(self, timeout_s: float) -> None:
-        """Answer the requests that wait, for at most this long; -1: until there is one."""
-        for descriptor, _ in self._ready.poll(timeout_s):
-            if descriptor == self._listener.fileno():
-                self._accept()
-            elif descriptor in self._doorbells:
+        """Answer the requests that wait, for at most this long; -1: until there is one.
+
+        New programs come last: one might get a descriptor of a program that is dropped here, of
+        which more is reported.
+        """
+        ready = [descriptor for descriptor, _ in self._ready.poll(timeout_s)]
+        for descriptor in ready:
+            if descriptor in self._doorbells:
                 self._doorbells[descriptor].woken()
             elif descriptor in self._processes:
                 self._drop(self._processes[descriptor])
@@ -120,9 +123,11 @@ class NicServer(Closeable):
                     self._drop(program, error)
             else:
                 self._serve_other(descriptor)
+        if self._listener.fileno() in ready:
+            self._accept()
 
     def _serve_other(self, descriptor: int) -> None:
-        """Act on a descriptor that is no program's."""
+        """Act on a descriptor that is no program's: of the run, or of the next programs."""
 
     def release(self) -> None:
         """Close the device, which no program uses any more."""

@@ -380,6 +380,7 @@ class _Operation:
         self.error: str | None = None
         self.finish: Callable[[], Any]
         self.future = torch.futures.Future()
+        self.done = threading.Event()
         self.deadline = time.monotonic() + timeout_s
 
     def complete(self) -> None:
@@ -389,11 +390,13 @@ class _Operation:
             self.fail(str(error))
         else:
             self.future.set_result(result)
+            self.done.set()
 
     def fail(self, error: str) -> None:
         if not self.future.done():
             self.error = error
             self.future.set_exception(MrcError(error))
+            self.done.set()
 
 
 class _Connection:
@@ -938,11 +941,18 @@ _works: "weakref.WeakKeyDictionary[Any, _Operation]" = weakref.WeakKeyDictionary
 _torch_wait = c10d.Work.wait
 
 
-def _wait(work: Any, *arguments: Any) -> Any:
-    """Work.wait, which for the work of a Future does not raise the Future's error."""
-    done = _torch_wait(work, *arguments)
+def _wait(work: Any, timeout: timedelta = timedelta(0)) -> Any:
+    """Work.wait, which for the work of a Future knows no timeout and does not raise its error."""
     operation = _works.get(work)
-    if operation is not None and operation.error is not None:
+    if operation is None:
+        return _torch_wait(work, timeout)
+    seconds = timeout.total_seconds()
+    if seconds > 0 and not operation.done.wait(seconds):
+        raise MrcError(
+            f"{operation.name} has not ended within {seconds:g} s: it goes on, wait for it again"
+        )
+    done = _torch_wait(work)
+    if operation.error is not None:
         raise MrcError(operation.error)
     return done
 

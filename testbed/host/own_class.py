@@ -17,6 +17,8 @@ from typing import Any, Final, NamedTuple
 
 NO_ERROR: Final = "code that raises no error"
 
+_LONGEST_VALUE: Final = 200
+
 
 @dataclass(frozen=True, slots=True)
 class Interface:
@@ -231,6 +233,7 @@ def load(code: Code) -> Any:
 
     def execute(name: str, place: str, source: str) -> ModuleType:
         module = ModuleType(f"{place}:{name}")  # no import can mean this name
+        module.__package__ = ""
         if code.files:
             vars(module)["__builtins__"] = {**vars(builtins), "__import__": bring}
         sys.modules[module.__name__] = module
@@ -286,7 +289,7 @@ def _wrong_parameters(
     wanted = f"def {name}(self, {parameters})"
     method = getattr(own_class, name)
     if not callable(method):
-        return [InterfaceProblem(name, f"{method!r}, which is no method", wanted, "")]
+        return [InterfaceProblem(name, f"{shown(method)}, which is no method", wanted, "")]
     if method is object.__init__ and own_class.__new__ is object.__new__:
         close = get_close_matches(name, vars(own_class), n=1)
         return [
@@ -324,6 +327,15 @@ def _missing(made: Any, interface: Interface) -> InterfaceProblem | None:
     )
 
 
+def shown(value: object) -> str:
+    """A value as a message shows it: on one line, not long, whatever its class does."""
+    try:
+        text = repr(value)
+    except Exception:  # noqa: BLE001 - an int of more digits than Python writes, or the user's code
+        text = f"a value of the type {type(value).__name__}"
+    return " ".join(text.split())[:_LONGEST_VALUE]
+
+
 def describe_error(
     error: BaseException, file: str, imported: Container[str] = ()
 ) -> tuple[str, int | None, str]:
@@ -343,6 +355,10 @@ def describe_error(
         given = type(error.obj)
         fields = getattr(given, "_fields", ()) or getattr(given, "__dataclass_fields__", ())
         remedy = f"it has {', '.join(fields)}" if fields else ""
+    if isinstance(error, ModuleNotFoundError) and str(error).startswith("No module named"):
+        remedy = f"install {error.name}, or put it as one file beside {file}"
+    elif isinstance(error, ImportError) and "relative import" in str(error):
+        remedy = "name the file beside it without a dot: import cache, from cache import Ring"
     text = f"{type(error).__name__}: {error}".removesuffix(": ")[:500]
     if own and own[-1].filename != file:
         text += f" ({own[-1].filename}:{own[-1].lineno})"

@@ -25,6 +25,7 @@ from testbed.host.own_class import (
     Record,
     describe_error,
     make,
+    shown,
 )
 from testbed.host.rounds import PortScheduler
 from testbed.model.errors import few
@@ -227,7 +228,7 @@ class OwnSelector:
         if not isinstance(ev, int) or ev not in self._evs:
             expected = f"an EV that __init__ gets ({few([str(ev) for ev in sorted(self._evs)])})"
             remedy = "return its number, such as evs[0].ev: neither evs[0] nor an index"
-            self._own.refuse("pick", repr(ev), f"{expected}, or None", remedy)
+            self._own.refuse("pick", shown(ev), f"{expected}, or None", remedy)
         if ev in self._denied:
             remedy = "keep the state of each EV in on_state, and pass over those in DENIED"
             self._own.refuse("pick", f"{ev}, which is denied", "an EV that is not", remedy)
@@ -290,10 +291,10 @@ class OwnController:
         window = self._own.read("window")
         if not isinstance(window, int | float) or not 0 <= window <= MOST_BYTES:
             huge = isinstance(window, int) and window > MOST_BYTES
-            shown = "a larger number" if huge else repr(window)
+            found = "a larger number" if huge else shown(window)
             expected = f"a number of bytes from 0 to {MOST_BYTES}"
             remedy = "keep it between bounds, such as path.mtu and 2 * path.bdp_bytes"
-            self._own.refuse(method, f"window = {shown} after it", expected, remedy)
+            self._own.refuse(method, f"window = {found} after it", expected, remedy)
         self.window = max(int(window), self._path.mtu)
 
     def on_sack(self, sack: SackReport) -> None:

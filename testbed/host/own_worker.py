@@ -278,7 +278,7 @@ def _plain(value: Any) -> Any:
     if isinstance(value, int) and abs(value) >= _MOST:
         return {"repr": "a number of more than 63 bits"}
     if value is not None and not isinstance(value, int | float):
-        return {"repr": repr(value)[:200]}
+        return {"repr": OWN_CLASS.shown(value)}
     return value
 
 

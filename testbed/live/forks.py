@@ -26,10 +26,10 @@ from http import HTTPStatus
 from itertools import count
 from operator import attrgetter
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from testbed import interpreter
 from testbed.control_api import Answer, load_command, refused
@@ -341,6 +341,12 @@ class _Change(BaseModel):
     fault: dict[str, Any] | None = None
     heal: int | None = None
     operator: dict[str, Any] | None = None
+
+    @model_validator(mode="after")
+    def _is_one(self) -> Self:
+        if len(self.model_dump(exclude_none=True)) > 1:
+            raise ValueError("one change at most")
+        return self
 
 
 class _Request(BaseModel):

@@ -23,6 +23,7 @@ from testbed.control_api import OVER, Access, refused_request
 from testbed.live.forks import FORKS
 from testbed.model.errors import InputError, RunFailedError
 from testbed.model.run_files.layout import LOGS
+from testbed.rights import caller
 from testbed.sandbox.channel import Channel
 from testbed.sandbox.processes import Child, spawn
 
@@ -307,9 +308,9 @@ def drop_rights() -> None:
     """Become the user who called sudo, or nobody, if this process is root's."""
     if os.geteuid() != 0:
         return
-    uid, gid = os.environ.get("SUDO_UID", ""), os.environ.get("SUDO_GID", "")
-    if uid.isdecimal() and gid.isdecimal() and int(uid):
-        ids = int(uid), int(gid)
+    user = caller()
+    if user is not None:
+        ids = user.uid, user.groups[0]
     else:
         nobody = pwd.getpwnam("nobody")
         ids = nobody.pw_uid, nobody.pw_gid

@@ -482,7 +482,7 @@ def _in_other_scope(key: str, name: str) -> str:
     for other, scope in SCOPES.items():
         for metric in scope.quantities:
             if other != key and sorted(metric.split("_")) == words:
-                return f"did you mean expect.{other}.{metric}?"
+                return f"did you mean {other}.{metric}?"
     return ""
 
 

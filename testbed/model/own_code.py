@@ -73,12 +73,19 @@ class OwnCode(Part):
             dilation: that of the run.
         """
         values = dict(self.parameters)
-        for name, parameter in parameters_of(self.source, self.name, len(GIVEN[key])).items():
-            if parameter.is_time and isinstance(parameter.default, str):
-                values.setdefault(name, parameter.default)
-            if parameter.is_time and isinstance(values.get(name), str):
-                values[name] = round(parse_real_time(values[name], rtt) * dilation)
+        for name, parameter in self.declared(key).items():
+            value = values.get(name, parameter.default)
+            if parameter.is_written_time(value):
+                values[name] = round(parse_real_time(value, rtt) * dilation)
         return values
+
+    def declared(self, key: str) -> dict[str, "Parameter"]:
+        """The parameters of the class that a scenario may set, by name.
+
+        Args:
+            key: the key of the transport that it stands at.
+        """
+        return parameters_of(self.source, self.name, len(GIVEN[key]), tuple(self.modules.items()))
 
     def error(
         self, what: str, found: str, expected: str, line: int | None = None, remedy: str = ""
@@ -142,14 +149,16 @@ class Parameter:
 
     Attributes:
         text: how its source declares it, such as `cache: int = 8`.
+        module: the module beside the class's file that does; empty: that file itself.
         line: the line where it does.
         types: the names of the types that it may have, of those that are checked, and the values of
             a `Literal`; empty: any.
         required: whether it has no default.
-        default: its default, if that is a literal; else None.
+        default: its default; if that is no literal, what stands there.
     """
 
     text: str
+    module: str
     line: int
     types: tuple[str, ...]
     required: bool
@@ -159,6 +168,11 @@ class Parameter:
     def is_time(self) -> bool:
         """Whether it is written as a time with its unit, and given in ns."""
         return _TIME in self.types
+
+    def is_written_time(self, value: object) -> bool:
+        """Whether a value is the text of a time, which the class gets in ns."""
+        known = any(_is_of(value, name) for name in self.types)
+        return self.is_time and isinstance(value, str) and not known
 
     def check(self, value: object) -> None:
         """Check a value that a scenario gives.
@@ -173,6 +187,17 @@ class Parameter:
             return
         raise RefusedValueError(" or ".join(_EXPECTED.get(name, name) for name in self.types))
 
+    def check_default(self) -> None:
+        """Check that the default of a time can be read without executing the file.
+
+        Raises:
+            RefusedValueError: it is no literal, or no time.
+        """
+        if self.is_time and isinstance(self.default, ast.expr):
+            raise RefusedValueError("the time itself as its default, such as '2 RTT'")
+        if self.is_written_time(self.default):
+            self.check(self.default)
+
 
 def _is_of(value: object, name: str) -> bool:
     """Whether a value has a type, or is the value of a `Literal`."""
@@ -184,30 +209,50 @@ def _is_of(value: object, name: str) -> bool:
 
 
 @cache
-def parameters_of(source: str, name: str, given: int) -> dict[str, Parameter]:
+def parameters_of(
+    source: str, name: str, given: int, modules: tuple[tuple[str, str], ...] = ()
+) -> dict[str, Parameter]:
     """The parameters of a class that a scenario may set, by name.
 
     They are those of `__init__`, or the fields of a dataclass, behind what the testbed gives. A
-    class without either has those of its first base in the same file.
+    class without either has those of its first base in these files.
 
     Args:
         source: the content of its file.
         name: its name.
         given: how many parameters the testbed gives by position.
+        modules: the names and contents of the modules beside it that it imports.
     """
-    classes = {node.name: node for node in ast.parse(source).body if isinstance(node, ast.ClassDef)}
-    declared: Sequence[_Declared] | None = None
-    seen = set[str]()
-    while name in classes and name not in seen and declared is None:
-        seen.add(name)
-        declared = _declared(classes[name], given)
-        bases = classes[name].bases
-        name = bases[0].id if bases and isinstance(bases[0], ast.Name) else ""
-    return {
-        called: _parameter(node, default)
-        for node, default in declared or ()
-        if (called := _name_of(node)) not in ALSO_GIVEN
-    }
+    files = {"": ast.parse(source).body} | {m: ast.parse(text).body for m, text in modules}
+    found, seen = _class_called(files, "", name), set[ast.ClassDef]()
+    while found is not None and found[1] not in seen:
+        module, node = found
+        if (declared := _declared(node, given)) is not None:
+            return {
+                called: _parameter(module, part, default)
+                for part, default in declared
+                if (called := _name_of(part)) not in ALSO_GIVEN
+            }
+        seen.add(node)
+        found = _class_called(files, module, ast.unparse(node.bases[0])) if node.bases else None
+    return {}
+
+
+def _class_called(
+    files: Mapping[str, list[ast.stmt]], module: str, name: str
+) -> tuple[str, ast.ClassDef] | None:
+    """The class that `Base` or `near.Base` means in a file, with the module that has it, if any."""
+    first, _, last = name.partition(".")
+    for node in files[module]:
+        if isinstance(node, ast.ClassDef) and node.name == name:
+            return module, node
+        for alias in node.names if isinstance(node, ast.Import | ast.ImportFrom) else ():
+            beside, called = alias.name, last
+            if isinstance(node, ast.ImportFrom):
+                beside, called = node.module or "", alias.name
+            if (alias.asname or alias.name) == first and beside in files.keys() - {"", module}:
+                return _class_called(files, beside, called)
+    return None
 
 
 _Declared: TypeAlias = tuple[ast.arg | ast.AnnAssign, ast.expr | None]
@@ -238,12 +283,12 @@ def _name_of(node: ast.arg | ast.AnnAssign) -> str:
     return node.arg if isinstance(node, ast.arg) else ast.unparse(node.target)
 
 
-def _parameter(node: ast.arg | ast.AnnAssign, default: ast.expr | None) -> Parameter:
+def _parameter(module: str, node: ast.arg | ast.AnnAssign, default: ast.expr | None) -> Parameter:
     try:
         value = None if default is None else ast.literal_eval(default)
         is_literal = default is not None
     except (ValueError, TypeError):  # none, or one such as {[]: 1}, which cannot be
-        value, is_literal = None, False
+        value, is_literal = default, False
     text = ast.unparse(node)
     if isinstance(node, ast.arg) and default is not None:
         text += f" = {ast.unparse(default)}" if node.annotation else f"={ast.unparse(default)}"
@@ -251,7 +296,7 @@ def _parameter(node: ast.arg | ast.AnnAssign, default: ast.expr | None) -> Param
     if node.annotation is None and is_literal and type(value).__name__ in _EXPECTED:
         types = (type(value).__name__,)
     types = () if "" in types else types
-    return Parameter(text, node.lineno, types, default is None, value)
+    return Parameter(text, module, node.lineno, types, default is None, value)
 
 
 def _types(annotation: ast.expr) -> Iterator[str]:

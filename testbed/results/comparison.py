@@ -107,10 +107,11 @@ class Group:
         return len(self.runs) + self.failed
 
     def numbers(self, metric: str) -> Sequence[float | None]:
-        """The number that a metric has in each run, as `number_of` gives it."""
-        if metric in self.own:
-            return self.own[metric]
-        return [number_of(summary, metric) for summary in self.summaries]
+        """The number that a metric has in each run, as `number_of` gives it, without noise."""
+        found = self.own.get(metric)
+        if found is None:
+            found = [number_of(summary, metric) for summary in self.summaries]
+        return [None if number is None else _without_noise(number) for number in found]
 
 
 @dataclass(frozen=True, slots=True)

@@ -167,7 +167,11 @@ class JobRecord:
     @property
     def failure(self) -> str:
         """Why it was not finished; empty if it was."""
-        return "" if self.run is not None else f"exit status {self.status}: {self.message}"
+        if self.run is not None:
+            return ""
+        killed = f"killed by signal {-self.status}"
+        how = killed if self.status < 0 else f"exit status {self.status}"
+        return f"{how}: {self.message}" if self.message else how
 
     @property
     def crashed(self) -> bool:

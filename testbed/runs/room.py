@@ -158,6 +158,11 @@ def shortage(
         return MachineError(
             f"the file system of {directory} has become read-only", f"write elsewhere: {elsewhere}"
         )
+    if _names(text, errno.EFBIG):
+        return MachineError(
+            f"a file of {directory} would be larger than files may be here",
+            "raise that limit: ulimit -f unlimited",
+        )
     if _names(text, errno.EMFILE, errno.ENFILE):
         return MachineError(
             "the limit of open files is too low for this fabric",

@@ -152,8 +152,9 @@ class SeriesPlan(_Record):
             if case.folder == text or number == names[case.number][0] or text in names[case.number]
         ]
         if len(meant) > 1:
-            expected = f"a name of one case; it means {' and '.join(c.folder for c in meant)}"
-            raise InputError.of("CASE", text, expected, "give its number, or its full name")
+            folders = " and ".join(case.folder for case in meant)
+            expected = f"one case; it is the number of one, and the name of another: {folders}"
+            raise InputError.of("CASE", text, expected, "give the name of its directory")
         return (
             meant
             or [case for case in self.cases if case.label == text]

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from testbed.model.faults.kinds import Delay
+from testbed.model.files import matrices
 from testbed.model.files.scenarios import load_scenario
 from testbed.model.workload import Connections
 
@@ -458,7 +459,10 @@ LONG_TEXT = "write the key, a colon and >, and its whole text below, with blanks
         (b"name: \x01\n", ["found invalid YAML", "special characters are not allowed"]),
         (
             f"name: {'1' * 5000}\n",
-            [f"bad.yaml:1: name: found {'1' * 60}..., expected a number that YAML can read"],
+            [
+                f"bad.yaml:1: name: found {'1' * 60}..., expected a number that YAML can read",
+                "remedy: put text in quotes",
+            ],
         ),
         ("name:x\n", ["bad.yaml: found name:x", "put a blank after the colon: name: x"]),
         ("name: x\nduration\nseed: 3\n", ["bad.yaml:2: found duration, expected a key, a colon"]),
@@ -519,7 +523,7 @@ def test_what_is_no_yaml_mapping(call: Call, text: str | bytes, messages: list[s
         (
             "name: x",
             "name: x\nexpect: {flows: {lost_bytes: {at_most: 0}}}",
-            "did you mean expect.run.bytes_lost?",
+            "did you mean run.bytes_lost?",
         ),
         ("kind: blackhole", "kind: loss, probability: 2%", "write it as a share: 0.02"),
         ("clos-4plane", "{base: clos-4plane, port_rate: 1 Gbit}", "did you mean 1 Gbit/s?"),
@@ -756,6 +760,12 @@ def test_wrong_workloads(call: Call, workload: str, messages: list[str]) -> None
     ("matrix", "messages"),
     [
         ("", ["bad.cm: expected a line Nodes with the number of", "a line Connections with"]),
+        ("Nodes 8\nConnections 0\n", ["bad.cm: found no transfer, expected a connection matrix"]),
+        ("Nodes 1e9\n", ["bad.cm:1: found Nodes 1e9, expected Nodes and a whole number of 9 digi"]),
+        (
+            "Nodes 8\nConnections 1\n0->4 size 1e9\n",
+            ["found size 1e9 in 0->4 size 1e9, expected size and a whole number of 30 digits at m"],
+        ),
         (
             "Nodes 8\nConnections 2\n0->4 start 0 size 9\n",
             ["bad.cm: found Connections 2, expected the number of transfers, 1"],
@@ -910,7 +920,21 @@ def test_what_is_wrong_with_a_matrix_is_one_message_for_each_cause(call: Call) -
         "expected one of start, size, id, prio, msg, trigger, send_done_trigger, "
         "recv_done_trigger\n"
         "error: big.cm:4: found id x in 0->1 id x start 0 size 1 (and 49 more such lines), "
-        "expected a line such as 0->4 start 0 size 2000000\n"
+        "expected id and a whole number of 30 digits at most, in a line such as 0->4 start 0 size "
+        "2000000\n"
+    )
+
+
+def test_what_is_no_matrix_is_not_read_to_its_end(
+    call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(matrices, "_MOST_WRONG", 5)
+    Path("x.yaml").write_text(
+        "name: x\ntopology: clos-4plane\nworkload: {kind: connections, matrix: log.cm}\n"
+    )
+    Path("log.cm").write_text("x\n" * 10)
+    assert "error: log.cm:1: found x (and at least 4 more such lines), expected a line such as" in (
+        call("validate", "./x.yaml").err
     )
 
 

@@ -109,6 +109,13 @@ def test_results_that_cannot_be_written_are_refused_at_once(here: Path, series: 
     assert "--into" not in done.stderr
 
 
+def test_a_limit_of_the_size_of_files_is_named(here: Path) -> None:
+    done = _testbed(here, "simulate tiny.yaml", "ulimit -f 1")
+    assert done.returncode == ExitStatus.MACHINE_CANNOT, done.stderr
+    assert "larger than files may be here" in done.stderr
+    assert "remedy: raise that limit: ulimit -f unlimited" in done.stderr
+
+
 @pytest.mark.root
 def test_a_limit_of_open_files_is_named(here: Path) -> None:
     """A hard limit, which a container without CAP_SYS_RESOURCE cannot raise."""

@@ -5,9 +5,12 @@ from pathlib import Path
 
 import pytest
 
+from testbed.emulation.experiment.programs import require_programs
+from testbed.model.errors import MachineError
 from testbed.model.files.scenarios import load_scenario
 from testbed.model.workload import Program
 from tests.cli.conftest import Call
+from tests.waiting import wait_until
 
 HEAD = "name: mine\ntopology: clos-tiny\nduration: 10 s\n"
 
@@ -82,6 +85,16 @@ WRONG = {
         f"{PLAIN}\ntimeline: [{CUT}, after: {{operation: x}}}}]",
         "timeline[0].after.number: ",
         "a value",
+    ),
+    "an operation whose name has a blank": (
+        f"{PLAIN}\ntimeline: [{CUT}, after: {{operation: x y, number: 3}}}}]",
+        "timeline[0].after.operation: found 'x y'",
+        "a name without blanks",
+    ),
+    "an operation of no job": (
+        f"jobs: [{{name: a, {PLAIN}}}]\ntimeline: [{CUT}, after: {{operation: x, number: 3}}}}]",
+        "timeline[0].after.operation: found x",
+        "a name after that of its job: a/x",
     ),
     "an operation that may begin while another fault is in force": (
         f"{PLAIN}\ntimeline: [{CUT}}}, {CUT}, after: {{operation: x, number: 3}}}}]",
@@ -203,3 +216,22 @@ def test_a_command_and_its_directory_are_those_of_the_host() -> None:
     assert program.directory == str(Path("there/x").absolute())
     assert program.env == {"N": "1"}
     assert scenario.flows == (("h1", "h0", 0), ("h0", "h1", 0))
+
+
+def test_a_check_ends_with_its_program_and_leaves_nothing(tmp_path: Path) -> None:
+    """Even if what it has left behind keeps its output open."""
+    pid, script = tmp_path / "pid", "sleep 600 & echo $! > $PID; echo no licence; exit 3"
+    load = f"{HEAD}{PLAIN[:-1]}, check: [-c, '{script}'], env: {{PID: {pid}}}}}\n"
+    (tmp_path / "mine.yaml").write_text(load)
+    scenario = load_scenario(str(tmp_path / "mine.yaml"))
+    with pytest.raises(MachineError, match=r"(?s)says: .*no licence"):
+        require_programs(scenario)
+    wait_until(lambda: not is_running(int(pid.read_text())), "its child has ended")
+
+
+def is_running(pid: int) -> bool:
+    """Whether a process has not ended; one that nobody has waited for yet has no command line."""
+    try:
+        return bool(Path(f"/proc/{pid}/cmdline").read_bytes())
+    except (FileNotFoundError, ProcessLookupError):
+        return False

@@ -6,6 +6,7 @@ import signal
 import sys
 import time
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any
 
 from tests.device.verbs import End, VerbsError
@@ -42,9 +43,14 @@ def refused() -> None:
 
 
 def closed() -> None:
-    """Close all descriptors, and poll."""
+    """Close all descriptors, open a file in the place of each, post, and poll."""
     end, qp = connected()
     os.closerange(3, 256)
+    with TemporaryFile() as file:
+        for descriptor in range(file.fileno() + 1, 32):
+            os.dup2(file.fileno(), descriptor)
+        end.post(qp, 0, (end.va, end.mr.contents.rkey), 4)
+        assert not os.fstat(file.fileno()).st_size
     while error_of(end.poll) is None:
         pass
     remote = end.va, end.mr.contents.rkey

@@ -1,7 +1,9 @@
 """The library that programs load: ready or compiled, with and without symbol versions."""
 
+import os
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -96,3 +98,14 @@ def test_without_a_compiler_the_remedy_is_named(
     monkeypatch.setattr(library, "is_ready", lambda: False)
     with pytest.raises(MachineError, match="apt install gcc"):
         library.put_into(tmp_path)
+
+
+@pytest.mark.parametrize(("name", "why"), [("a b", "a space"), ("a:b", "a colon"), ("a", "noexec")])
+def test_a_place_from_which_nothing_is_loaded_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, why: str
+) -> None:
+    """Programs would only find no device, and the loader warns of a file that nobody knows."""
+    flags = os.ST_NOEXEC if why == "noexec" else 0
+    monkeypatch.setattr(os, "statvfs", lambda _: SimpleNamespace(f_flag=flags))
+    with pytest.raises(MachineError, match=f"(?s){why}.*TMPDIR"):
+        library.put_into(tmp_path / name)

@@ -12,23 +12,27 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
 from testbed.device import client, compiling, library
 from testbed.device.client import open_device
-from testbed.device.compiling import IBVERBS
+from testbed.device.compiling import IBVERBS, PRELOAD
 from testbed.device.programs import Program
 from testbed.device.protocol import SOCKET_VARIABLE, Call, Op
 from testbed.model.errors import MachineError
+from tests.commands import completed
 from tests.device.one_nic import NAME, OneNic, serving
 from tests.device.test_device import Client
 from tests.device.verbs import AsyncEvent, End, VerbsError
 from tests.waiting import WATCHDOG_S, wait_until
 
 ROOT = Path(__file__).parents[2]
+VERBS_H = Path("/usr/include/infiniband/verbs.h")
 
 
 @pytest.fixture(scope="module")
@@ -162,9 +166,56 @@ def test_who_is_refused_by_the_nic_keeps_its_own_descriptors(tmp_path: Path) -> 
     text = "#include <errno.h>\nlong send() { errno = EPIPE; return -1; }\n"
     (tmp_path / "send.c").write_text(text)
     hung_up = str(tmp_path / "send.so")
-    command = ("gcc", "-shared", "-fPIC", "-o", hung_up, str(tmp_path / "send.c"))
-    subprocess.run(command, check=True)
+    gcc("-shared", "-fPIC", "-o", hung_up, str(tmp_path / "send.c"))
     assert said("refused", tmp_path, LD_PRELOAD=hung_up) == f"{errno.EIO} True"
+
+
+@pytest.mark.skipif(shutil.which("gcc") is None, reason="needs gcc")
+@pytest.mark.skipif(not VERBS_H.exists(), reason="needs libibverbs-dev")
+@pytest.mark.usefixtures("nic")
+def test_a_thread_that_is_cancelled_in_a_call_keeps_no_lock(files: Path, tmp_path: Path) -> None:
+    program, source = tmp_path / "cancelled", ROOT / "tests/device/c/cancelled.c"
+    gcc("-pthread", "-o", str(program), str(source), "-libverbs")
+    done = completed([program], env=os.environ | {"LD_PRELOAD": str(files / PRELOAD)})
+    assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr
+
+
+@pytest.mark.skipif(shutil.which("gcc") is None, reason="needs gcc")
+def test_another_preloaded_library_and_the_sanitizer_stand_beside_it(tmp_path: Path) -> None:
+    """The library passes calls on to the next one; the sanitizer insists on no order."""
+    program, beside = str(tmp_path / "behind"), str(tmp_path / "beside.so")
+    source = str(ROOT / "tests/device/c/behind.c")
+    gcc("-fsanitize=address", "-o", program, source)
+    gcc("-DBESIDE", "-shared", "-fPIC", "-o", beside, source, "-ldl")
+    own = library.put_into(tmp_path / "library").environment({"LD_PRELOAD": beside})
+    done = completed([program], env=own)
+    assert (done.stdout, done.returncode) == ("beside\nsocket\n", 0), done.stderr
+
+
+def gcc(*arguments: str) -> None:
+    subprocess.run(["gcc", "-Wall", *arguments], check=True)
+
+
+def test_what_is_still_reported_of_a_dropped_program_is_not_the_next_ones() -> None:
+    """A program hangs up and ends; the next one, which calls in between, gets its descriptors."""
+    with closing(OneNic()) as nic, calling() as first, calling() as second:
+        first.connect(NAME)
+        nic.serve(0)
+        (program,) = nic._programs.values()
+        assert program.process is not None
+        reported = program.fileno(), nic._listener.fileno(), program.process
+        first.shutdown(socket.SHUT_RDWR)
+        second.connect(NAME)
+        epoll = nic._ready
+        with pytest.MonkeyPatch.context() as patch:
+            batch = Mock(wraps=epoll, poll=lambda _: [(each, 0) for each in reported])
+            patch.setattr(nic, "_ready", batch)
+            nic.serve(0)
+        assert nic.programs == 1
+
+
+def calling() -> socket.socket:
+    return socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
 
 
 @pytest.mark.parametrize("wrong", ["twice", "later", "end"])

@@ -165,3 +165,18 @@ def test_outside_a_host_it_says_what_to_do(python: str) -> None:
     path = str(PROJECT / "testbed" / "device")
     done = completed([python, "-c", program], env={"PYTHONPATH": path, "PATH": os.environ["PATH"]})
     assert "Start the program in a host of `testbed shell`" in done.stderr
+
+
+def test_works_can_be_waited_for_with_a_timeout(python: str) -> None:
+    """Those of a rank that is alone, which needs no host, and those of other backends."""
+    program = (
+        "import datetime, torch, torch.distributed as d, torch_mrc\n"
+        "for backend in ('mrc', 'gloo'):\n"
+        "    d.init_process_group(backend, store=d.HashStore(), rank=0, world_size=1)\n"
+        "    work = d.all_reduce(torch.ones(3), async_op=True)\n"
+        "    assert work.wait() and work.wait(timeout=datetime.timedelta(seconds=9))\n"
+        "    d.destroy_process_group()"
+    )
+    path = str(PROJECT / "testbed" / "device")
+    done = completed([python, "-c", program], env={"PYTHONPATH": path, "PATH": os.environ["PATH"]})
+    assert done.returncode == 0, done.stderr

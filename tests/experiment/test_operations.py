@@ -18,7 +18,7 @@ def reported(
         operations = ReportedOperations(recorder, 2, job, lambda *_: None)
         for host, data, now_ns in parts:
             operations.take(host, data, now_ns)
-    return read_raw(file, OPERATIONS, 0).rows(), operations.refused
+    return read_raw(file, OPERATIONS, 0).rows(), operations.refused.total()
 
 
 def test_an_operation_lasts_from_its_first_line_to_its_second(tmp_path: Path) -> None:
@@ -42,6 +42,16 @@ def test_other_lines_change_nothing(tmp_path: Path) -> None:
     )
     rows, refused = reported(tmp_path, ("h0", wrong, 1), ("h0", b"x" * 100_000, 2))
     assert (rows, refused) == ([], 7)
+
+
+def test_the_first_line_of_a_host_that_reports_nothing_is_kept(tmp_path: Path) -> None:
+    with Recorder(raw_path(tmp_path, "programs", OPERATIONS), OPERATIONS) as recorder:
+        job = Job(name="mine", workload=Program(command=("sh",)))
+        operations = ReportedOperations(recorder, 2, job, lambda *_: None)
+        operations.take("h0", b"begin x 1\nbegin x 1 NaN\nend x 7\n", 1)
+        operations.take("h1", b"\x1b" * 1000 + b"\n", 1)
+    assert operations.refused == {"h0": 2, "h1": 1}
+    assert operations.first_refused == {"h0": "begin x 1 NaN", "h1": "\x1b" * 80}
 
 
 def test_a_line_that_is_too_long_is_none(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from testbed.emulation.fabric.capture import LinkCaptures, PortCapture
 from testbed.emulation.fabric.fabric import Fabric
+from testbed.model.errors import InputError, RunFailedError
 from testbed.model.fabric.addressing import Path, address, carrier_usids
 from testbed.model.fabric.topology import ETHERNET_HEADER, Topology
 from tests.pcapng import read_capture
@@ -80,14 +81,18 @@ def test_what_a_full_ring_loses_is_counted(tiny: Topology) -> None:
     assert then == [b"x"]
 
 
+def test_a_file_that_cannot_be_written_is_named(tiny: Topology, tmp_path: FilePath) -> None:
+    link = tiny.nic_link(tiny.hosts[0], 0)
+    with pytest.raises(InputError, match=f"--pcap: found {tmp_path}, expected a file to write"):
+        LinkCaptures({link: tmp_path}, OFFSET_NS)
+
+
 @in_sandbox
 def test_a_capture_that_died_is_an_error_and_ctrl_c_does_not_kill_it(
     tiny: Topology, tmp_path: FilePath
 ) -> None:
     """Whoever asked for packets is told when they are not there."""
     import os  # noqa: PLC0415 - in the sandbox
-
-    from testbed.model.errors import RunFailedError  # noqa: PLC0415 - in the sandbox
 
     with Fabric(tiny):
         link = tiny.nic_link(tiny.hosts[0], 0)

@@ -58,6 +58,7 @@ def test_what_is_refused_leaves_nothing_and_can_be_asked_again(
         {"heal": 99},
         {"fault": {"kind": "cut", "target": "nowhere"}},
         {"fault": {"kind": "blackhole", "target": "p0_t0_0--p0_t1_0"}},
+        {"heal": 0, "fault": {"kind": "cut", "target": "p0_t0_0--p0_t1_1"}},
     )
     for change in (*wrong, *wrong):
         status, content = begin(forks, change)

@@ -1,5 +1,6 @@
 """Topologies in htsim's format: what they become, and what is refused."""
 
+import gzip
 import os
 from pathlib import Path
 
@@ -45,6 +46,26 @@ def refused(directory: Path, text: str) -> str:
         loaded(directory, text)
     assert len(error.value.problems) == 1
     return str(error.value).replace(f"{directory}/", "")
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (
+            LEAF_SPINE.encode("utf-16"),
+            "text in UTF-16, expected a topology of htsim\n  remedy: save",
+        ),
+        (
+            gzip.compress(b""),
+            "compressed data, expected a topology of htsim\n  remedy: unpack it wit",
+        ),
+    ],
+)
+def test_what_is_no_text_is_told_with_what_to_do(tmp_path: Path, data: bytes, message: str) -> None:
+    file = tmp_path / "x.topo"
+    file.write_bytes(data)
+    with pytest.raises(InputError, match=rf"x\.topo: found {message}"):
+        load_topology(str(file))
 
 
 @pytest.mark.parametrize(
@@ -145,6 +166,10 @@ def without(word: str, text: str = LEAF_SPINE) -> str:
         (
             LEAF_SPINE.replace("Latency_ns 1000", "Latency_ns 10", 1),
             ":9: found Downlink_Latency",
+        ),
+        (
+            LEAF_SPINE.replace("Latency_ns 1000", "Latency_ns 0"),
+            "fabric.topo:9: expected a bandwidth-delay product of 8 packets or more a port",
         ),
         (LEAF_SPINE.replace("100\n", "0\n", 1), ":6: found Downlink_speed_Gbps 0, expected 1 or"),
         (

@@ -1,14 +1,16 @@
 """Comparisons of many groups: figures that tell them apart, tables that fit a page, notes."""
 
 import re
+from dataclasses import replace
 from io import StringIO
 from itertools import combinations
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
 from matplotlib.colors import to_rgb
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
 from matplotlib.text import Text
 from rich.console import Console
 
@@ -25,12 +27,11 @@ from testbed.results.report.figures.comparison import (
     GROUPS_A_FIGURE,
     _curve,
     draw,
+    draw_goodput,
+    goodput_caption,
     look,
 )
 from tests.results.synthetic import Plan, generate
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 BETWEEN_IN = 0.08
 """What two panels leave free between them, at least."""
@@ -87,6 +88,24 @@ def test_titles_stay_within_their_panels_and_legends_name_every_group(
                     room = axes.get_window_extent().x1 + figure.dpi * BETWEEN_IN
                     assert text.get_window_extent().x1 <= room, text.get_text()
     assert titles >= len(compare(groups))
+
+
+def test_the_time_with_faults_is_shaded(run: Path) -> None:
+    group = group_of("x", [run])
+    (summary,) = group.summaries
+    axes = Figure().subplots()
+    draw_goodput(axes, [group])
+    (span,) = axes.patches
+    begin_s, end_s = (
+        min(fault.effective_s or 0.0 for fault in summary.faults),
+        max(fault.healed_s or 0.0 for fault in summary.faults),
+    )
+    healed_rtts = (end_s - begin_s) * 1e6 / summary.base_rtt_us
+    assert isinstance(span, Rectangle)
+    assert (span.get_x(), span.get_width()) == (0, pytest.approx(healed_rtts))
+    assert goodput_caption([group]).endswith("until the last is healed.")
+    calm = replace(group, summaries=(summary.model_copy(update={"faults": ()}),))
+    assert "Shaded" not in goodput_caption([calm])
 
 
 def test_a_curve_goes_on_until_the_fault_is_healed(run: Path) -> None:

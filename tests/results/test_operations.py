@@ -1,13 +1,15 @@
 """Operations: what was asked for and what finished; times and bandwidths as nccl-tests has them."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import polars as pl
 import pytest
 
 from testbed.model.files.scenarios import load_scenario
-from testbed.model.run_files.content import HostRecord, RunRecord
+from testbed.model.run_files.content import HostRecord, OpenOperation, ProgramRecord, RunRecord
 from testbed.model.run_files.manifest import Manifest
+from testbed.model.scenario import Job
 from testbed.model.summary import OperationSummary
 from testbed.model.summary.unit import NEVER
 from testbed.model.workload import (
@@ -15,11 +17,12 @@ from testbed.model.workload import (
     AllToAll,
     Collective,
     Connections,
+    Program,
     SendRecv,
     Training,
     Workload,
 )
-from testbed.results.analysis.operations import completed, summarise_operations
+from testbed.results.analysis.operations import completed, summarise_jobs, summarise_operations
 from testbed.results.records import OPERATIONS
 from testbed.results.run_data import RunData
 
@@ -34,9 +37,30 @@ def _table(*rows: Row) -> pl.DataFrame:
 def _measured(
     workload: Workload, *rows: Row, duration_s: float = 3, begun: int = 0
 ) -> OperationSummary:
-    """What is measured of a run on a fabric with a dilation of 10,000."""
+    (measured,) = _measured_all(workload, _table(*rows), duration_s, begun)
+    return measured
+
+
+def _measured_all(
+    workload: Workload,
+    table: pl.DataFrame,
+    duration_s: float,
+    begun: int = 0,
+    left: tuple[OpenOperation, ...] = (),
+) -> tuple[OperationSummary, ...]:
+    return summarise_operations(_run_data(workload, table, duration_s, begun, left))
+
+
+def _run_data(
+    workload: Workload,
+    table: pl.DataFrame,
+    duration_s: float,
+    begun: int = 0,
+    left: tuple[OpenOperation, ...] = (),
+) -> RunData:
+    """A run on a fabric with a dilation of 10,000."""
     changes = {"workload": workload, "duration": round(duration_s * 1e9)}
-    data = RunData(
+    return RunData(
         directory=Path(),
         scenario=load_scenario("permutation").model_copy(update=changes),
         manifest=Manifest(),
@@ -46,13 +70,12 @@ def _measured(
             base_rtt_ns=10**8,
             flows=(),
             hosts={"h0": HostRecord(begun={"transfer": begun})},
+            open_operations=left,
         ),
         faults=(),
         health=(),
-        tables={OPERATIONS: _table(*rows)},
+        tables={OPERATIONS: table},
     )
-    (measured,) = summarise_operations(data)
-    return measured
 
 
 def _rounds(kind: str, *seconds: float, start: float = 0.0) -> list[Row]:
@@ -167,3 +190,51 @@ def test_a_transfer_without_end_is_no_operation() -> None:
     matrix[0] = matrix[0].model_copy(update={"size": 0})
     measured = _measured(Connections(matrix=tuple(matrix)), _transfer(1, 0, 0.5), begun=2)
     assert (measured.planned, measured.begun, measured.count, measured.unfinished) == (2, 2, 1, 1)
+
+
+def _reported(
+    *rows: tuple[str, int, float, float], still_open: tuple[str, int, float] | None = None
+) -> tuple[OperationSummary, ...]:
+    """What is measured of steps that two programs report: host, number, begin and end."""
+    table = _table(*((end, begin, host, "step", number, 0, 2) for host, number, begin, end in rows))
+    host, number, start_s = still_open or ("", 0, 0.0)
+    left = OpenOperation(host=host, kind="step", number=number, start_s=start_s)
+    return _measured_all(
+        Program(command=("sh",)), table, duration_s=10, left=(left,) if still_open else ()
+    )
+
+
+def test_a_step_that_a_host_reports_again_lasts_until_its_last_end() -> None:
+    (step,) = _reported(("h0", 0, 0.0, 1.0), ("h0", 0, 2.0, 3.0), ("h1", 0, 0.5, 2.5))
+    assert (step.begun, step.count, step.unfinished) == (1, 1, 0)
+    assert step.max.ms == pytest.approx(3000)
+    (step,) = _reported(("h0", 0, 0.0, 1.0), ("h1", 0, 0.0, 1.0), *[("h0", 1, 1.0, 2.0)] * 2)
+    assert (step.begun, step.count, step.unfinished) == (2, 1, 1)
+
+
+def test_steps_of_which_each_host_has_another_number_never_finish() -> None:
+    (step,) = _reported(("h0", 0, 0.0, 1.0), ("h1", 1, 0.0, 1.0))
+    assert (step.hosts, step.begun, step.count, step.unfinished) == (2, 2, 0, 2)
+    assert step.median.ms == NEVER
+
+
+def test_a_step_that_begins_after_the_run_is_none_of_it() -> None:
+    """A program may report while it ends."""
+    assert _reported(still_open=("h0", 0, 10.5)) == ()
+
+
+def test_a_job_of_which_a_program_failed_has_no_time() -> None:
+    """It would compare well with its run alone; nor has one that was never started."""
+    ends = {"done": (0, 2.5), "broken": (3, 0.5), "stopped": (None, 3.0), "never": None}
+    jobs = tuple(Job(name=name, workload=Program(command=("sh",))) for name in ends)
+    programs = tuple(
+        ProgramRecord(host="h0", rank=0, status=end[0], ended_s=end[1], job=name)
+        for name, end in ends.items()
+        if end is not None
+    )
+    data = _run_data(Program(command=("sh",)), _table(), duration_s=3)
+    scenario = data.scenario.model_copy(update={"workload": None, "jobs": jobs})
+    run = data.run.model_copy(update={"programs": programs})
+    found = summarise_jobs(replace(data, scenario=scenario, run=run))
+    times = [None if job.time is None else job.time.ms for job in found]
+    assert times == [2500, NEVER, NEVER, NEVER]

@@ -132,6 +132,7 @@ def test_what_has_ended_is_in_the_index_in_the_order_of_the_plan(tmp_path: Path)
     assert first == SeriesRun(case=3, seed=1, run="some/run", seconds=1.0)
     assert (second.case, second.seed) == (2, 2)
     assert second.error == "exit status 1: no luck"
+    assert JobRecord(-6, 1.0).failure == "killed by signal 6"
     assert second.run.endswith("=16,_topology.planes=4-seed-2.log")
 
 
@@ -357,7 +358,7 @@ def test_a_case_is_meant_by_its_number_its_name_or_its_folder(tmp_path: Path) ->
 def test_a_number_that_is_the_name_of_another_case_is_refused(tmp_path: Path) -> None:
     plan, _ = _planned("a", "b", labels=("2", "1"))
     Series(plan=plan).write(tmp_path)
-    with pytest.raises(InputError, match="it means 1-2 and 2-1"):
+    with pytest.raises(InputError, match="the name of another: 1-2 and 2-1"):
         find_cases(tmp_path / "1")
     found = find_cases(tmp_path / "1-2")
     assert found is not None

@@ -114,6 +114,7 @@ WRONG = {
         "mine.py:6: Mine.pick: found -1, expected an EV that __init__ gets",
     ),
     "text": ("        return 'path 1'", "found 'path 1', expected an EV that __init__ gets"),
+    "a number that Python does not write": ("        return 10**5000", "of the type int, expected"),
     "the end": ("        raise SystemExit(0)", "mine.py:7: Mine.pick: found SystemExit"),
 }
 
@@ -140,7 +141,11 @@ def test_what_a_selector_does_wrong_is_named(case: str, tmp_path: Path) -> None:
             "class Mine:\n    pass\n",
             "mine.py:1: Mine: found no window, expected a class with self.win",
         ),
-        ("import nothing_of_this_name\nclass Mine: ...\n", "mine.py:1: Mine: found ModuleNotFound"),
+        (
+            "import nothing_of_this_name\nclass Mine: ...\n",
+            "remedy: install nothing_of_this_name, or put it as one file beside",
+        ),
+        ("from . import near\nclass Mine: ...\n", "remedy: name the file beside it without a dot"),
     ],
 )
 def test_what_a_controller_does_wrong_is_named(source: str, message: str, tmp_path: Path) -> None:

@@ -187,6 +187,53 @@ def test_parameters_are_read_from_the_source(source: str, names: list[str]) -> N
     assert [*parameters_of(source, "Mine", 2)] == names
 
 
+@pytest.mark.parametrize(
+    ("imported", "base"),
+    [
+        ("from base import Base", "Base"),
+        ("import base as beside", "beside.Base"),
+        ("from other import Base", "Base"),
+    ],
+)
+def test_parameters_may_be_those_of_a_base_in_another_file(
+    here: Path, imported: str, base: str
+) -> None:
+    (here / "base.py").write_text(SOURCE.replace("Mine", "Base"))
+    (here / "other.py").write_text("from base import Base\n")
+    (here / "mine.py").write_text(f"{imported}\n\nclass Mine({base}): ...\n")
+    code = _own(_load("{class: ./mine.py:Mine, width: 3}"))
+    rtt = load_scenario("./mine.yaml").topology.round_trip
+    assert code.arguments("spray", rtt, 1.0) == {"width": 3, "pause": 2 * rtt.real_ns}
+    with pytest.raises(
+        InputError, match=r"found wide, expected a .*, as base\.py:6 has width: int"
+    ):
+        _load("{class: ./mine.py:Mine, width: wide}")
+
+
+@pytest.mark.parametrize(
+    ("default", "message"),
+    [
+        ("PAUSE", "found pause: Duration = PAUSE, expected the time itself"),
+        ("'2 RT'", "found pause: Duration = '2 RT', expected a number with a unit"),
+    ],
+)
+def test_a_default_that_is_no_time_is_refused(here: Path, default: str, message: str) -> None:
+    """Otherwise the class would get the text."""
+    (here / "mine.py").write_text(SOURCE.replace('"2 RTT"', default))
+    with pytest.raises(InputError, match=rf"mine\.py:6: Mine: {message}"):
+        _load("{class: ./mine.py:Mine, width: 3}")
+    assert _own(_load("{class: ./mine.py:Mine, width: 3, pause: 1 RTT}")).parameters["pause"]
+
+
+def test_a_word_beside_a_time_stays_a_word(here: Path) -> None:
+    text = SOURCE.replace('Duration = "2 RTT"', 'Duration | Literal["never"] = "never"')
+    (here / "mine.py").write_text(text)
+    rtt = _load("{class: ./mine.py:Mine, width: 3}").topology.round_trip
+    for given, got in (("", None), (", pause: never", "never"), (", pause: 1 RTT", rtt.real_ns)):
+        code = _own(_load(f"{{class: ./mine.py:Mine, width: 3{given}}}"))
+        assert code.arguments("spray", rtt, 1.0).get("pause") == got
+
+
 # The modules beside it
 
 

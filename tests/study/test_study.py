@@ -19,6 +19,7 @@ from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 
 import testbed
+from testbed import installation
 from testbed.model.errors import ExitStatus, InputError
 from testbed.model.files.catalog import TOPOLOGIES
 from testbed.model.summary.unit import NEVER
@@ -318,6 +319,25 @@ def test_an_archive_keeps_inputs_as_they_are(tmp_path: Path) -> None:
         assert readme.read().decode() == f"in x, ., {Path.home()}-2"
 
 
+@pytest.mark.parametrize(
+    ("status", "modified"),
+    [
+        ("", False),
+        ("?? mine.py\n?? results/", False),
+        ("?? mine.py\n?? testbed/new/", True),
+        ("M testbed/rdma.py\n?? mine.py", True),
+    ],
+)
+def test_files_of_ones_own_in_a_checkout_do_not_modify_the_testbed(
+    status: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, *, modified: bool
+) -> None:
+    (tmp_path / ".git").mkdir()
+    monkeypatch.setattr(installation, "PROJECT", tmp_path)
+    monkeypatch.setattr(installation, "COMMIT", tmp_path / "none")
+    monkeypatch.setattr(installation, "_git", lambda *words: status if "status" in words else "a1")
+    assert installation.commit() == {"commit": "a1", "modified": modified}
+
+
 def test_a_metric_of_flows_says_that_it_is_of_the_slowest() -> None:
     assert Shown(metric="flows.ideal_fraction").name == "slowest flow, of ideal split"
     assert Shown(metric="flows.before_fraction").name == "before faults, of even split"
@@ -328,7 +348,9 @@ def test_a_metric_of_flows_says_that_it_is_of_the_slowest() -> None:
 def test_a_table_says_how_many_of_its_runs_were_not_trusted() -> None:
     shown = Shown(metric="run.bytes_lost")
     table = Table(shown, ("a",), (Row("s", "lost", "B", (Cell(None, None, 0, 0, 6),)),), 2)
-    assert table.notes[-1] == "2 of 6 runs not trusted (runs.csv says which)"
+    dash, untrusted = table.notes[-2:]
+    assert dash == "a dash: it was not measured"
+    assert untrusted == "2 of 6 runs not trusted (runs.csv says which)"
 
 
 def test_a_dry_run_checks_a_study_and_executes_nothing(call: Call, files: Path, edit: Edit) -> None:
@@ -337,7 +359,7 @@ def test_a_dry_run_checks_a_study_and_executes_nothing(call: Call, files: Path, 
     checked = call("study", "idea/study.yaml", "--dry-run")
     assert checked.status == 0, checked.err
     assert "sprays: 8 runs, 4 cells with 2 seeds" in checked.out
-    listed = "plain, mine_1, transport.spray: idea/code/mine.py:Mine, idea/code/aside.py"
+    listed = "transport.spray: idea/code/mine.py:Mine, idea/code/aside.py, in 2 of 4 cells"
     assert f"executes: {listed}" in checked.out
     listed = "metric ./code/gauge.py:heard_count: idea/code/gauge.py, idea/code/counting.py"
     assert f"executes: {listed}" in checked.out
@@ -371,8 +393,13 @@ def test_a_metric_of_ones_own_is_a_number_or_names_its_line(files: Path) -> None
     assert measured("return None") is None
     for body, said in (
         ("return 1 / 0", "gauge.py:2: heard_count: found ZeroDivisionError.*, of the run made"),
-        ("return 'many'", "gauge.py:1: heard_count: found 'many' returned, expected a number"),
-        ("return float('nan')", "found nan returned"),
+        (
+            "return 'many'",
+            "gauge.py:1: heard_count: found 'many' returned, of the run made, expected",
+        ),
+        ("return float('nan')", "found nan returned, of the run made"),
+        ("return -float('inf')", "found -inf returned"),
+        ("return 10**5000", "found a value of the type int returned"),
         ("raise SystemExit(3)", "found SystemExit: 3"),
     ):
         with pytest.raises(InputError, match=said):
@@ -420,6 +447,31 @@ WRONG = {
         "metric: run.bytes_lost",
         "metric: bytes_lost",
         "did you mean run.bytes_lost?",
+    ),
+    "a metric without scope and unit": (
+        "metric: run.bytes_lost",
+        "metric: stall",
+        "did you mean faults.stall_ms or faults.stall_rtt or faults.stall_real_us?",
+    ),
+    "a metric that is a scope": (
+        "metric: run.bytes_lost",
+        "metric: faults",
+        "did you mean faults.level or",
+    ),
+    "a metric of another scope": (
+        "metric: run.bytes_lost",
+        "metric: flows.stall_rtt",
+        "did you mean faults.stall_rtt?",
+    ),
+    "a key that would replace one of the scenario": (
+        "  MRC: {}",
+        "  MRC: {transport: {spray: blind}}",
+        "study.yaml:8: cases.MRC.transport: found transport, expected keys below it, or",
+    ),
+    "a scenario that the study makes too short": (
+        "plain: ./tiny.yaml",
+        "plain: {scenario: link-failure, set: {duration: 9 RTT}}",
+        "scenarios.plain.scenario: found link-failure, changed as the case MRC: ",
     ),
     "no seeds": ("seeds: [5, 6]", "seeds: 0", "study.yaml:3: seeds: found 0, expected how many"),
     "a seed twice": ("seeds: [5, 6]", "seeds: [1, 1]", "different seeds"),
@@ -487,6 +539,16 @@ def test_an_archive_needs_paths_that_lead_there_elsewhere(
     assert not Path("results").exists()
 
 
+@pytest.mark.parametrize("name", ["all.zip", "none/all.tar.gz", "idea.tar.gz"])
+def test_an_archive_that_cannot_be_written_is_refused_before_the_runs(
+    files: Path, name: str, tmp_path: Path
+) -> None:
+    (tmp_path / "idea.tar.gz").mkdir()
+    with pytest.raises(InputError, match=r"--archive: found .*, expected a file"):
+        testbed.study(files, results=tmp_path / "results", archive=tmp_path / name)
+    assert not (tmp_path / "results").exists()
+
+
 @pytest.mark.parametrize(
     ("bounds", "values", "others", "answer"),
     [
@@ -508,6 +570,8 @@ def test_an_archive_needs_paths_that_lead_there_elsewhere(
         ({"more_than": "b"}, [1, 2, 5], [4, 5, 6], "undecided"),
         ({"more_than": "b"}, [1, 1, 1], [1, 1, 1], "refuted"),
         ({"less_than": "b"}, [1, 2, 3], [NEVER, NEVER, NEVER], "supported"),
+        ({"less_than": "b"}, [1e-15, 0, 0], [2e-15, 2e-15, 2e-15], "refuted"),  # rounding
+        ({"at_most": 0}, [1e-15, 0, 0], [], "supported"),
         ({"less_than": "b"}, [1, 2], [4, 5, 6], "not judged"),  # one run measured nothing
     ],
 )
@@ -566,9 +630,21 @@ def test_a_hypothesis_compares_with_another_scenario() -> None:
             load_study({**file, "expect": [{**hypothesis, **wrong}]})
 
 
+def test_an_answer_says_why_no_run_has_a_metric() -> None:
+    metric = "jobs.time_rtt"
+    file = {"name": "x", "scenarios": {"s": "healthy"}, "cases": {"a": {}}}
+    content = load_study({**file, "expect": [{"metric": metric, "at_most": 1}]}).content
+    runs: Any = [SimpleNamespace(usable=lambda **_: True, jobs=())] * 2
+    group = Group("a", (Path("1"), Path("2")), runs, own={metric: [None] * 2})
+    (judgement,) = judged(content, {("s", "a"): group})
+    assert judgement.measured == "a: 2 of 2 runs measured no jobs.time_rtt: there were no jobs"
+
+
 def test_a_hypothesis_says_itself() -> None:
     one = Hypothesis(metric="faults.stall_rtt", case="a", less_than="b")
-    assert str(one) == "a: faults.stall_rtt less than that of b"
+    assert str(one) == one.in_full == "a: faults.stall_rtt less than that of b"
+    two = Hypothesis(claim="it keeps up", metric="faults.level", case="a", of="b", at_least=0.9)
+    assert two.in_full == "it keeps up (a: faults.level at least 0.9 of that of b)"
 
 
 def test_twelve_cases_stay_apart_in_colour_and_in_print() -> None:

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +40,7 @@ def _message(message: Any) -> bytes:
 
 
 def _node(number: int, kind: int, *needs: int, us: int = 0, **values: int | str) -> bytes:
-    _, node_class = chakra._messages()
+    _, node_class = chakra.messages()
     node = node_class(id=number, name=f"n{number}", type=kind, duration_micros=us, data_deps=needs)
     for name, value in values.items():
         field = FIELDS[type(value)]
@@ -48,7 +49,7 @@ def _node(number: int, kind: int, *needs: int, us: int = 0, **values: int | str)
 
 
 def _write(directory: Path, *ranks: list[bytes], name: str = "x") -> Path:
-    metadata, _ = chakra._messages()
+    metadata, _ = chakra.messages()
     for rank, nodes in enumerate(ranks):
         file = directory / f"{name}.{rank}.et"
         file.write_bytes(_message(metadata(version="0.0.4")) + b"".join(nodes))
@@ -203,6 +204,11 @@ ONE = {"comm_type": ALL_REDUCE, "comm_size": 8}
             [[_node(1, COLLECTIVE, pg_name="5", **ONE)]],
             "found the group 5, expected a group of the file of groups (there is none)",
         ),
+        ([[_node(1, SEND, comm_dst=True, comm_size=9)]], "found comm_dst True, expected comm_dst"),
+        (
+            [[_node(1, COLLECTIVE, pg_name="5\nerror: y", **ONE)]],
+            "found the group 5 error: y, expected a group of the file of groups (there is none)",
+        ),
         ([[b"\xff" * 40]], "x.0.et: message 1: found one of"),
         ([[_node(1, COMPUTE)[:-2]]], "x.0.et: message 1: found one of"),
         ([[b"\x02\xff\xff"]], "x.0.et: after 0 nodes: found Error parsing"),
@@ -246,6 +252,13 @@ def test_a_missing_trace_of_a_rank_is_named(tmp_path: Path) -> None:
         read_chakra(tmp_path / ("x" * 300))
 
 
+def test_a_trace_that_is_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
+    prefix = _write(tmp_path, [_node(1, COMPUTE, us=1)])
+    os.mkfifo(f"{prefix}.1.et")
+    with pytest.raises(InputError, match=r"x\.1\.et: found a pipe, expected a Chakra execution tr"):
+        read_chakra(prefix)
+
+
 def test_a_trace_without_its_version_loses_no_node(tmp_path: Path) -> None:
     (tmp_path / "x.0.et").write_bytes(_node(1, COMPUTE, us=1) + _node(2, COMPUTE, us=1))
     with pytest.raises(InputError, match=r"x\.0\.et: message 0: found a node, expected the versio"):
@@ -259,6 +272,7 @@ def test_a_trace_without_its_version_loses_no_node(tmp_path: Path) -> None:
         ('{"0": [0]}', r"g\.json: 0: found \[0\], expected all 2 ranks\n.*another name"),
         ("[" * 100_000, "found maximum recursion depth"),
         ("\0", "found Expecting value"),
+        ('{"1\\n": [2]}', r"g\.json: 1: found \[2\], expected JSON of groups and their ranks"),
     ],
 )
 def test_wrong_groups(tmp_path: Path, groups: str, message: str) -> None:

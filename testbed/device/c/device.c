@@ -18,6 +18,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/un.h>
 #include <time.h>
 #include <unistd.h>
@@ -101,6 +102,12 @@ struct qp {
 #define QP(pointer) OWNER(struct qp, base, pointer)
 #define REGION(pointer) OWNER(struct region, base, pointer)
 
+/* A thread that is cancelled while it has a lock would keep it. write(2) and recv(2) of the C library
+ * are places for that, the bare calls are none. */
+static long write_uncancelled(int fd, const void *data, size_t size) {
+    return syscall(SYS_write, fd, data, size);
+}
+
 void mrc0_say(const char *format, ...) {
     char line[512];
     va_list arguments;
@@ -110,7 +117,7 @@ void mrc0_say(const char *format, ...) {
     if (length >= (int)sizeof line - 1)
         length = sizeof line - 2;
     line[length++] = '\n';
-    ssize_t written = write(STDERR_FILENO, line, length);
+    long written = write_uncancelled(STDERR_FILENO, line, length);
     (void)written;
 }
 
@@ -148,6 +155,7 @@ static int connect_to_nic(void) {
         return -1;
     struct timeval patience = {.tv_sec = ANSWER_S};
     setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+    setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience); /* connect(2) waits, too */
     if (connect(fd, (void *)&address, offsetof(struct sockaddr_un, sun_path) + 1 + length)) {
         int error = errno;
         close(fd);
@@ -195,6 +203,20 @@ static int receive(int fd, struct mrc_reply *reply, int *fds) {
  * threads are its parent's. */
 static int is_lost(struct nic *nic) { return load(nic->gone) || nic->owner != getpid(); }
 
+/* Requests wait for their answers, where a thread may be cancelled, but not with the lock. Returns
+ * whether it could be before. */
+static int lock_uncancelled(struct nic *nic) {
+    int before;
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before);
+    pthread_mutex_lock(&nic->lock);
+    return before;
+}
+
+static void unlock(struct nic *nic, int before) {
+    pthread_mutex_unlock(&nic->lock);
+    pthread_setcancelstate(before, NULL);
+}
+
 /* Ask the NIC process; returns 0 or an errno. `fds` takes the descriptors of the answer, -1 for
  * those that it does not have. */
 static int ask(struct nic *nic, const struct mrc_request *request, struct mrc_reply *reply,
@@ -206,8 +228,7 @@ static int ask(struct nic *nic, const struct mrc_request *request, struct mrc_re
         fds[i] = -1;
     if (is_lost(nic))
         return EIO;
-    pthread_mutex_lock(&nic->lock);
-    int error = EIO;
+    int error = EIO, before = lock_uncancelled(nic);
     if (!load(nic->gone)) {
         ssize_t sent;
         do
@@ -218,7 +239,7 @@ static int ask(struct nic *nic, const struct mrc_request *request, struct mrc_re
         else
             store(nic->gone, 1);
     }
-    pthread_mutex_unlock(&nic->lock);
+    unlock(nic, before);
     return error;
 }
 
@@ -239,7 +260,8 @@ static int ask_to_destroy(struct nic *nic, uint32_t op, uint32_t handle) {
 static int is_gone(struct nic *nic) {
     char byte;
     if (!load(nic->gone)) {
-        ssize_t size = recv(nic->socket, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+        int look = MSG_PEEK | MSG_DONTWAIT;
+        long size = syscall(SYS_recvfrom, nic->socket, &byte, 1, look, NULL, NULL);
         if (!size || (size < 0 && errno != EAGAIN && errno != EINTR))
             store(nic->gone, 1);
     }
@@ -252,13 +274,13 @@ static void leave(struct nic *nic) {
     ssize_t size;
     if (is_lost(nic))
         return;
-    pthread_mutex_lock(&nic->lock);
+    int before = lock_uncancelled(nic);
     store(nic->gone, 1);
     if (!shutdown(nic->socket, SHUT_WR))
         do
             size = recv(nic->socket, &byte, 1, 0);
         while (size > 0 || (size < 0 && errno == EINTR));
-    pthread_mutex_unlock(&nic->lock);
+    unlock(nic, before);
 }
 
 static void keep(struct nic *nic) { __atomic_add_fetch(&nic->users, 1, __ATOMIC_ACQ_REL); }
@@ -363,9 +385,10 @@ static void publish(struct nic *nic, struct queue *queue, uint32_t tail) {
         return;
     store(queue->ring->tail, tail);
     __atomic_thread_fence(__ATOMIC_SEQ_CST);
-    if (load(queue->ring->head) == before) {
+    /* A program that has closed all descriptors may have files in their place. */
+    if (load(queue->ring->head) == before && !is_gone(nic)) {
         uint64_t one = 1;
-        ssize_t written = write(nic->doorbell, &one, sizeof one);
+        long written = write_uncancelled(nic->doorbell, &one, sizeof one);
         (void)written; /* full: it is about to look */
     }
 }

@@ -4,18 +4,17 @@
  * refuses it for Multipath TCP (net/mptcp/sockopt.c), and PyTorch's gloo does not go on then.
  */
 #define _GNU_SOURCE
+#include "next.h"
+
 #include <errno.h>
 #include <netinet/in.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 #ifndef IPPROTO_MPTCP
 #define IPPROTO_MPTCP 262
 #endif
-#define EXPORT __attribute__((visibility("default")))
 
 static int is_wanted(void) {
     const char *value = getenv("TESTBED_MPTCP");
@@ -23,15 +22,25 @@ static int is_wanted(void) {
 }
 
 EXPORT int socket(int domain, int type, int protocol) {
+    NEXT(int, socket, (int, int, int));
     int is_stream = (type & ~(SOCK_NONBLOCK | SOCK_CLOEXEC)) == SOCK_STREAM;
     int is_tcp = is_stream && (protocol == 0 || protocol == IPPROTO_TCP);
     if (is_tcp && (domain == AF_INET || domain == AF_INET6) && is_wanted())
         protocol = IPPROTO_MPTCP;
-    return syscall(SYS_socket, domain, type, protocol);
+    if (!real) {
+        errno = ENOSYS;
+        return -1;
+    }
+    return real(domain, type, protocol);
 }
 
 EXPORT int setsockopt(int fd, int level, int name, const void *value, socklen_t size) {
-    int result = syscall(SYS_setsockopt, fd, level, name, value, size);
+    NEXT(int, setsockopt, (int, int, int, const void *, socklen_t));
+    if (!real) {
+        errno = ENOSYS;
+        return -1;
+    }
+    int result = real(fd, level, name, value, size);
     if (result < 0 && errno == EINVAL && level == SOL_SOCKET && name == SO_REUSEADDR && is_wanted())
         return 0;
     return result;

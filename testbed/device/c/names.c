@@ -6,8 +6,9 @@
  * Without these variables nothing is changed.
  */
 #define _GNU_SOURCE
+#include "next.h"
+
 #include <arpa/inet.h>
-#include <dlfcn.h>
 #include <errno.h>
 #include <netdb.h>
 #include <netinet/in.h>
@@ -17,12 +18,7 @@
 #include <string.h>
 #include <sys/socket.h>
 
-#define EXPORT __attribute__((visibility("default")))
-
 enum { MAX_ADDRESS = INET_ADDRSTRLEN };
-
-#define NEXT(result, name, types) static result(*real) types; \
-    if (!real) real = (result(*) types)(uintptr_t)dlsym(RTLD_NEXT, #name)
 
 /* Put the address of a host into `address`; returns whether there is a host of that name. */
 static int find(const char *name, char address[static MAX_ADDRESS]) {

@@ -255,6 +255,11 @@ class PacedRun:
         )
         self._report: dict[str, Any] | None = None
         self._over = False
+        # Before the descriptors of the hosts, and those of their programs: select(2), which waits
+        # for these, takes none above 1023.
+        self._control = stack.enter_context(taking_commands(directory))
+        self._ready = stack.enter_context(select.epoll())
+        stack.enter_context(_many_descriptors())
         raw = directory / RAW
         self._engine = Engine()
         self._engine.now_ns = now_ns()
@@ -289,9 +294,7 @@ class PacedRun:
         self._health = HealthLog(directory / HEALTH, PROCESS, now_ns())
         stack.callback(self._health.close)
         self._by_descriptor = {host.server.fileno(): host for host in self._hosts.values()}
-        self._control = stack.enter_context(taking_commands(directory))
         self._asked = set[int]()
-        self._ready = stack.enter_context(select.epoll())
         others = self._programs.fileno(), self._control.fileno()
         for descriptor in (*self._by_descriptor, *others):
             self._ready.register(descriptor, select.EPOLLIN)
@@ -517,13 +520,7 @@ def idle_rtt_ns(scenario: Scenario) -> int:
 
 @contextmanager
 def _undisturbed() -> Iterator[None]:
-    """Keep the cycle collector from stopping the fabric at a bad moment.
-
-    And let this process have the descriptors that the queue pairs of all hosts take, two each; the
-    programs, which have been started, keep the usual limit.
-    """
-    usual, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    """Keep the cycle collector from stopping the fabric at a bad moment."""
     gc.freeze()
     gc.disable()
     try:
@@ -531,6 +528,16 @@ def _undisturbed() -> Iterator[None]:
     finally:
         gc.enable()
         gc.unfreeze()
+
+
+@contextmanager
+def _many_descriptors() -> Iterator[None]:
+    """Let this process have the descriptors that all hosts take, and two for each queue pair."""
+    usual, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    try:
+        yield
+    finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (usual, most))
 
 

@@ -13,18 +13,21 @@ are read here:
 
 import os
 import pwd
+import resource
 import selectors
 import shlex
 import shutil
 import signal
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from ipaddress import IPv4Address
 from itertools import chain
 from pathlib import Path
+from time import monotonic
 from typing import Any, Final, NamedTuple, Self
 
 from testbed.device.library import Library
@@ -48,6 +51,7 @@ from testbed.sandbox.processes import Child, spawn
 from testbed.sandbox.system_calls import become_subreaper, children_of, die_with_parent
 
 _MOST_LINE: Final = 512
+_MOST_SHOWN: Final = 80
 _MOST_STEP: Final = (1 << 31) - 1
 _MOST_BYTES: Final = 1 << 50
 _MOST_NAMES: Final = 100
@@ -80,16 +84,20 @@ class ReportedOperations:
         self._partial: dict[str, bytes] = {}
         self._open: dict[tuple[str, str, int], _Begun] = {}
         self._names: set[str] = set()
-        self.refused = 0
-        """Lines that are none of these."""
+        self.refused = Counter[str]()
+        """How many lines of each host are none of these."""
+        self.first_refused: dict[str, str] = {}
+        """The first one of each host, or its beginning."""
 
     def take(self, host: str, data: bytes, now_ns: int) -> None:
         """Take in what a host's program has written by a time."""
         *lines, rest = (self._partial.get(host, b"") + data).split(b"\n")
         self._partial[host] = rest[: _MOST_LINE + 1]
         for line in lines:
-            words = line.decode("utf-8", "replace").split()
-            self.refused += len(line) > _MOST_LINE or not self._line(host, words, now_ns)
+            text = line[: _MOST_LINE + 1].decode("utf-8", "replace")
+            if len(line) > _MOST_LINE or not self._line(host, text.split(), now_ns):
+                self.refused[host] += 1
+                self.first_refused.setdefault(host, text[:_MOST_SHOWN])
 
     def _line(self, host: str, words: list[str], now_ns: int) -> bool:
         """Act on a line; returns whether it is one of those that are documented."""
@@ -200,25 +208,47 @@ def _run_check(program: Program, directory: Path, command: list[str], where: str
     check = [*command, *program.check]
     what, remedy = shlex.join(check), f"{where} has the run begin only if that succeeds"
     try:
-        done = subprocess.run(  # noqa: S603 - the scenario's own, as it announces
+        process = subprocess.Popen(  # noqa: S603 - the scenario's own, as it announces
             check,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             cwd=directory,
             env=_environment(program),
-            timeout=CHECK_S,
-            check=False,
             **_as_user(),
         )
     except OSError as error:
         raise MachineError(f"{what} cannot be started: {error.strerror}", remedy) from error
-    except subprocess.TimeoutExpired as error:
-        raise MachineError(f"{what} has not ended within {CHECK_S:g} s", remedy) from error
-    if done.returncode:
-        said = done.stdout[-_MOST_SAID:].decode("utf-8", "replace").strip()
-        reason = f"says: {said}" if said else f"ended with status {done.returncode}"
+    with process:
+        said = _said_until_its_end(process, what, remedy)
+    if process.returncode:
+        reason = f"says: {said}" if said else f"ended with status {process.returncode}"
         raise MachineError(f"{what} {reason}", remedy)
+
+
+def _said_until_its_end(process: "subprocess.Popen[bytes]", what: str, remedy: str) -> str:
+    """The end of what a check prints; what it has started and left behind is killed."""
+    assert process.stdout is not None  # noqa: S101 - it is a pipe
+    output, ended = process.stdout.fileno(), os.pidfd_open(process.pid)
+    said, until = b"", monotonic() + CHECK_S
+    with selectors.DefaultSelector() as selector:
+        for descriptor in (output, ended):
+            selector.register(descriptor, selectors.EVENT_READ)
+        try:
+            while (left_s := until - monotonic()) > 0:
+                ready = {key.fd for key, _ in selector.select(left_s)}
+                if output in ready:
+                    data = os.read(output, _CHUNK)  # all that a pipe holds
+                    said = (said + data)[-_MOST_SAID:]
+                    if not data:
+                        selector.unregister(output)
+                if ended in ready:
+                    return said.decode("utf-8", "replace").strip()
+        finally:
+            os.close(ended)
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+    raise MachineError(f"{what} has not ended within {CHECK_S:g} s", remedy)
 
 
 _PACKAGES: Final = {"ib_write_bw": "perftest", "ib_write_lat": "perftest"}
@@ -421,6 +451,9 @@ class _Programs:
     _told: bool = False
     _finishing: bool = False
     _stack: ExitStack = field(default_factory=ExitStack)
+    _descriptors: tuple[int, int] = field(
+        default_factory=lambda: resource.getrlimit(resource.RLIMIT_NOFILE)
+    )
     _recorder: Recorder = field(init=False)
     _crews: list[_Crew] = field(default_factory=list)
     _awaited: set[OperationStart] = field(default_factory=set)
@@ -435,6 +468,8 @@ class _Programs:
         if not Path(f"/proc/self/fd/{_REPORTS}").exists():
             os.dup2(0, _REPORTS)  # nothing else of this process shall have this number
         signal.signal(signal.SIGINT, signal.SIG_DFL)  # otherwise programs would ignore it, too
+        _, most = self._descriptors
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # four for each program
         self._recorder = Recorder(raw_path(self.directory / RAW, PROGRAMS, OPERATIONS), OPERATIONS)
         self._stack.enter_context(self._recorder)
         self._stack.enter_context(self._selector)
@@ -563,6 +598,7 @@ class _Programs:
 
         def prepare() -> None:
             os.dup2(reports, _REPORTS)
+            resource.setrlimit(resource.RLIMIT_NOFILE, self._descriptors)
             die_with_parent(parent)
 
         return subprocess.Popen(  # noqa: S603 - the scenario's own, as it announces
@@ -679,6 +715,8 @@ class _Programs:
                 ended_s=None if each.ended_ns is None else (each.ended_ns - t0_ns) / NS_PER_S,
                 output=_output_of(crew.job, each.host),
                 output_dropped=each.dropped,
+                reports_refused=crew.operations.refused[each.host],
+                report_refused=crew.operations.first_refused.get(each.host, ""),
                 job=crew.job.name,
             )
             for crew in self._crews

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from testbed.emulation.fabric.fabric import IPV6_HEADER, Fabric, probe_packet, raw_socket
 from testbed.model.closeable import Closeable
-from testbed.model.errors import RunFailedError
+from testbed.model.errors import InputError, RunFailedError
 from testbed.model.fabric import addressing
 from testbed.model.fabric.addressing import flow_label_of_ev
 from testbed.model.fabric.nodes import Link, Node, Port
@@ -208,7 +208,7 @@ class LinkCaptures:
             realtime_offset_ns: CLOCK_REALTIME minus CLOCK_MONOTONIC.
 
         Raises:
-            OSError: a file cannot be written.
+            InputError: a file cannot be written.
         """
         self.files = files
         frames = _ring_frames(2 * len(files))
@@ -255,7 +255,11 @@ class _LinkFile:
 
     def __init__(self, link: Link, file: Path, ring_frames: int) -> None:
         self.name = link.name
-        self._output = file.open("wb", buffering=0)
+        try:
+            self._output = file.open("wb", buffering=0)
+        except OSError as error:
+            expected = f"a file to write ({str(error.strerror).lower()})"
+            raise InputError.of("--pcap", str(file), expected) from None
         self._ports = [port.name for port in link.ports]
         self.captures = [PortCapture(port, ring_frames) for port in link.ports]
         self._waiting: list[tuple[CapturedFrame, int]] = []

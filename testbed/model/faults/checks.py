@@ -61,6 +61,7 @@ from testbed.model.units import (
     shown_at_least,
     shown_at_most,
 )
+from testbed.model.workload import Program
 
 # --------------------------------------------------------------------------------------------------
 # Whether a fault `busy` fits a run: its transport, its hosts that take part, their paths.
@@ -262,11 +263,23 @@ def _degree_problems(topology: Topology, fault: Fault, where: str) -> Iterator[P
             yield Problem(f"{where}.factor", f"{fault.factor:g}", expected, remedy)
 
 
+def _operation_problems(scenario: Scenario, name: str, where: str) -> Iterator[Problem]:
+    """A name that no program can report: the fault would never begin."""
+    if name.split() != [name]:
+        yield Problem(where, repr(name), "a name without blanks, as programs report it")
+    jobs = [job for job in scenario.job_list if isinstance(job.workload, Program) and job.name]
+    if jobs and not name.startswith(tuple(job.label("") for job in jobs)):
+        expected = "a name after that of its job: " + ", ".join(job.label(name) for job in jobs)
+        yield Problem(where, name, expected)
+
+
 def _time_problems(scenario: Scenario, fault: Fault, where: str) -> Iterator[Problem]:
     end = scenario.duration
     if fault.after is not None and not scenario.programs:
         expected = "no such key: only programs report operations (kind: program)"
         yield Problem(f"{where}.after", str(fault.after), expected, "a time from the start: at")
+    elif fault.after is not None:
+        yield from _operation_problems(scenario, fault.after.operation, f"{where}.after.operation")
     if fault.at >= end:
         expected = f"a time within the run, before {exact_duration(end)}"
         remedy = "an earlier time, or a longer duration"

@@ -30,7 +30,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from testbed.model.errors import InputError, MachineError
+from testbed.model.errors import InputError, MachineError, few
 from testbed.model.file_names import is_there
 from testbed.model.files.goal import MAX_RANKS, require_end
 from testbed.model.graph import (
@@ -59,6 +59,9 @@ MAX_NODE = 1 << 20
 
 MAX_GROUPS = 16 << 20
 """Most bytes of a file of groups. Ours."""
+
+_LONGEST = 60
+"""Characters of a name that a message shows."""
 
 _LENGTH_BITS = 70
 """Most bits of the length of a message: 7 in each of 10 bytes, as in any number of protobuf."""
@@ -110,7 +113,7 @@ _VALUES: Final = {
 
 
 @cache
-def _messages() -> tuple[type[Any], type[Any]]:
+def messages() -> tuple[type[Any], type[Any]]:
     """The classes of GlobalMetadata and Node, with the fields that are read.
 
     They are described here, in a pool of their own: protobuf knows one file of a name only, and
@@ -196,9 +199,7 @@ def read_chakra(
         MachineError: protobuf is not installed.
     """
     files: list[Path] = []
-    while len(files) < MAX_RANKS and is_there(
-        file := Path(f"{prefix}.{len(files)}.et"), Path.is_file
-    ):
+    while len(files) < MAX_RANKS and is_there(file := Path(f"{prefix}.{len(files)}.et")):
         files.append(file)
     if not files:
         found, expected = "no such file", "the trace of rank 0; PREFIX.1.et is that of rank 1"
@@ -250,7 +251,7 @@ def _read_groups(file: Path, ranks: int) -> Groups:
             or not all(type(rank) is int and 0 <= rank < ranks for rank in members)
             or len({*members}) < len(members)
         ):
-            raise InputError.of(f"{file}: {name}", str(members), expected)
+            raise InputError.of(f"{file}: {_short(name)}", str(members), expected)
         if name in _ALL and len(members) < ranks:
             remedy = "give the group another name, here and in the traces"
             raise InputError.of(f"{file}: {name}", str(members), f"all {ranks} ranks", remedy)
@@ -278,6 +279,8 @@ def _records(file: Path) -> Iterator[bytes]:
     """
     expected = "a Chakra execution trace"
     try:
+        if file.is_fifo():  # to open it would wait for whoever writes it
+            raise InputError.of(str(file), "a pipe", expected, "save it as a file")
         with file.open("rb") as raw:
             data = raw.read(MAX_FILE + 1)
         if data[:2] == b"\x1f\x8b":
@@ -315,7 +318,7 @@ class _Trace:
     """The traces of all ranks, as far as they have been read."""
 
     def __init__(self, ranks: int, groups: Groups, place: Callable[[int], tuple[int, int]]) -> None:
-        self._metadata, self._node = _messages()
+        self._metadata, self._node = messages()
         self._ranks, self._groups, self._place = ranks, groups, place
         self._graph = Graph({SEND: "send", RECEIVE: "recv", COMPUTE: "compute"})
         self._graph.name_hosts(f"h{rank}" for rank in range(ranks))
@@ -343,7 +346,7 @@ class _Trace:
                 raise InputError.of(f"{file}: message 0", found, expected)
             for record in records:
                 node = self._node.FromString(record)
-                self._add(rank, node, f"{file}: node {node.id} ({node.name[:60]})", counts)
+                self._add(rank, node, f"{file}: node {node.id} ({_short(node.name)})", counts)
         except errors.DecodeError as error:
             where, expected = f"{file}: after {len(self._done[rank])} nodes", "a Chakra trace"
             raise InputError.of(where, str(error)[:80], expected) from None
@@ -378,12 +381,12 @@ class _Trace:
         group = str(values.get("pg_name") or "")
         group = "" if group in _ALL else group
         if group and rank not in self._groups.get(group, {rank: None}):
-            raise InputError.of(place, f"the group {group}", f"a group of rank {rank}")
+            raise InputError.of(place, f"the group {_short(group)}", f"a group of rank {rank}")
         if group and group not in self._groups:
-            known = ", ".join(self._groups) or "there is none"
+            known = few([*map(_short, self._groups)]) or "there is none"
             expected = f"a group of the file of groups ({known})"
             remedy = 'groups: FILE, with JSON such as {"1": [0, 1]}'
-            raise InputError.of(place, f"the group {group}", expected, remedy)
+            raise InputError.of(place, f"the group {_short(group)}", expected, remedy)
         kind = _whole(values, "comm_type", place, len(_COLLECTIVES) - 1)
         size = 0
         if _COLLECTIVES[kind] != "barrier":
@@ -504,6 +507,11 @@ class _Trace:
         return [of_begin[begin] for begin in begins]
 
 
+def _short(name: str) -> str:
+    """As much of a name as a message shows, in one line."""
+    return " ".join(name[:_LONGEST].split())
+
+
 def _value(attribute: Any) -> Any:
     chosen = attribute.WhichOneof("value")
     return None if chosen is None else getattr(attribute, chosen)
@@ -516,8 +524,8 @@ def _whole(values: Mapping[str, Any], key: str, place: str, most: int = MAX_AMOU
         InputError: it is missing, or is none from 0 to `most`.
     """
     value = values.get(key)
-    if not isinstance(value, int) or not 0 <= value <= most:
-        found = f"no {key}" if value is None else f"{key} {str(value)[:60]}"
+    if type(value) is not int or not 0 <= value <= most:
+        found = f"no {key}" if value is None else f"{key} {_short(str(value))}"
         raise InputError.of(place, found, f"{key}, a number from 0 to {most:,}")
     return value
 

@@ -43,16 +43,18 @@ MAX_RANKS = 1 << 18
 _NAME = r"[a-zA-Z][a-zA-Z0-9_]*"
 _STATEMENT = re.compile(
     rf"(?:({_NAME})\s*:\s*)?(?:"
-    r"(send|recv)\s*(\d{1,18})\s*b\s*(to|from)\s*(-1|\d{1,9})"
+    r"(send|recv)\s*(\d{1,30})\s*b\s*(to|from)\s*(-1|\d{1,9})"
     r"(?:\s*tag\s*(-1|\d{1,10}))?(?:\s*cpu\s*\d{1,9})?(?:\s*nic\s*\d{1,9})?"
-    r"|calc\s*(\d{1,18})(?:\s*cpu\s*(\d{1,9}))?)"
+    r"|calc\s*(\d{1,30})(?:\s*cpu\s*(\d{1,9}))?)"
     rf"|({_NAME})\s+(requires|irequires)\s+({_NAME})",
     re.ASCII,
 )
-_RANKS = re.compile(r"num_ranks\s*(\d{1,9})", re.ASCII)
+_RANKS = re.compile(r"num_ranks\s*(\d{1,30})(?!\S)", re.ASCII)
 _RANK = re.compile(r"rank\s*(\d{1,9})\s*\{", re.ASCII)
 
-_EXAMPLES = "send 10b to 1 tag 0, recv 10b from 0, calc 100, or a requires b"
+_EXAMPLES = (
+    "send 10b to 1 tag 0, recv 10b from 0, calc 100, or a requires b; numbers are whole, in digits"
+)
 _LONGEST = 80
 """Characters of a line that a message shows."""
 
@@ -65,12 +67,16 @@ def read_goal(file: Path) -> Graph:
             another for ever.
     """
     schedule = _Schedule(file)
-    inside_comment = False
-    for line in text_lines(file, "a GOAL schedule"):
+    inside_comment, began = False, 0
+    for number, line in enumerate(text_lines(file, "a GOAL schedule"), 1):
         text = line
         if inside_comment or "/" in line:
+            is_new = not inside_comment or "*/" in line
             text, inside_comment = _without_comments(line, inside=inside_comment)
+            began = number if is_new else began
         schedule.read(text.strip())
+    if inside_comment:
+        raise InputError.of(f"{file}:{began}", "a comment without an end", "*/ at its end")
     return schedule.finished()
 
 

@@ -109,7 +109,7 @@ def read_htsim_topology(file: Path) -> Document:
         }.items()
         if place_ in entries
     }
-    lines = {"": 1} | {key: at.line for key, (_, at) in found.items()}
+    lines = {"": low.line} | {key: at.line for key, (_, at) in found.items()}
     lines |= {f"delay.{key}": at.line for key, (_, at) in delays.items()}
     lines |= {f"queue.{key}": at.line for key, (_, at) in queues.items()}
     texts = {key: at.text for key, (_, at) in found.items()}

@@ -21,7 +21,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from testbed.model.errors import InputError, Problem, raise_any
 from testbed.model.files.reading import text_lines
@@ -29,20 +29,37 @@ from testbed.model.units import NEVER_NS, show_size
 from testbed.model.workload import MAX_TRANSFER, MAX_TRANSFERS
 
 _PS_PER_NS = 1000
-_HEADER = re.compile(r"(Nodes|Connections|Triggers|Failures)\s+(\d{1,9})", re.ASCII)
+_MOST_WRONG = 100_000
+"""Wrong lines after which a file is not read further: it is no matrix."""
+
+_HEADERS = ("Nodes", "Connections", "Triggers", "Failures")
+_HEADER = re.compile(rf"({'|'.join(_HEADERS)})\s+(\d{{1,9}})", re.ASCII)
 _ENDS = re.compile(r"(\d{1,9})->(\d{1,9})", re.ASCII)
-_WHOLE = re.compile(r"\d{1,30}", re.ASCII)
-_NUMBER = re.compile(r"\d{1,30}(\.\d{0,30})?([eE][+-]?\d{1,2})?", re.ASCII)
-_TRIGGER = re.compile(r"[1-9]\d{0,8}", re.ASCII)
-_SMALL = re.compile(r"\d{1,9}", re.ASCII)
-_FLAG = re.compile("")
+
+
+class _Value(NamedTuple):
+    """What follows a word: its form, and the form in words."""
+
+    form: re.Pattern[str]
+    what: str
+
+
+_SMALL = _Value(re.compile(r"\d{1,9}", re.ASCII), "a whole number of 9 digits at most")
+_WHOLE = _Value(re.compile(r"\d{1,30}", re.ASCII), "a whole number of 30 digits at most")
+_NUMBER = _Value(
+    re.compile(r"\d{1,30}(\.\d{0,30})?([eE][+-]?\d{1,2})?", re.ASCII),
+    "a number such as 2500000 or 2.5e6",
+)
+_TRIGGER = _Value(re.compile(r"[1-9]\d{0,8}", re.ASCII), "a number from 1 to 999,999,999")
+_TYPE = _Value(re.compile(r"\w+"), "TOR or AGG")
+_FLAG = _Value(re.compile(""), "")
 
 
 @dataclass(frozen=True, slots=True)
 class _Form:
-    """A kind of line: the form of what follows each of its words, and an example."""
+    """A kind of line: what follows each of its words, and an example."""
 
-    words: Mapping[str, re.Pattern[str]]
+    words: Mapping[str, _Value]
     example: str
 
     @property
@@ -64,7 +81,7 @@ _TRIGGER_LINE = _Form(
     {"id": _TRIGGER, "count": _SMALL, **dict.fromkeys(_KINDS, _FLAG)}, "trigger id 1 oneshot"
 )
 _FAILURE_LINE = _Form(
-    {"switch_type": re.compile(r"\w+"), "switch_id": _SMALL, "link_id": _SMALL},
+    {"switch_type": _TYPE, "switch_id": _SMALL, "link_id": _SMALL},
     "failure switch_type TOR switch_id 0 link_id 1",
 )
 
@@ -112,6 +129,7 @@ class _Causes:
         self._file = file
         self._problems: dict[str, Problem] = {}
         self._lines: dict[str, int] = {}
+        self.is_full = False
 
     def add(self, number: int, line: str, refusal: _Refusal) -> None:
         """Note what is wrong with a line."""
@@ -121,11 +139,13 @@ class _Causes:
         where = f"{self._file}:{number}"
         self._problems.setdefault(cause, Problem(where, found, refusal.expected))
         self._lines[cause] = self._lines.get(cause, 0) + 1
+        self.is_full = self._lines[cause] == _MOST_WRONG
 
     def problems(self) -> list[Problem]:
         """All of them; each says in how many lines it is."""
+        least = "at least " if self.is_full else ""
         return [
-            replace(problem, found=f"{problem.found} (and {lines - 1:,} more such lines)")
+            replace(problem, found=f"{problem.found} (and {least}{lines - 1:,} more such lines)")
             if (lines := self._lines[cause]) > 1
             else problem
             for cause, problem in self._problems.items()
@@ -151,6 +171,8 @@ def read_matrix(file: Path) -> ConnectionMatrix:
                 _add(matrix, text.split(), f"{file}:{number}", counts.get("Nodes"))
         except _Refusal as refusal:
             causes.add(number, text, refusal)
+            if causes.is_full:
+                break
     problems = causes.problems() or [
         Problem(str(file), "", f"a line {name} with the number of them")
         for name in ("Nodes", "Connections")
@@ -167,6 +189,8 @@ def read_matrix(file: Path) -> ConnectionMatrix:
     if not problems and len(matrix.transfers) > MAX_TRANSFERS:
         expected = f"{MAX_TRANSFERS:,} transfers at most"
         problems.append(Problem(str(file), f"{len(matrix.transfers):,}", expected))
+    if not problems and not matrix.transfers:
+        problems.append(Problem(str(file), "no transfer", "a connection matrix with one or more"))
     raise_any(problems)
     return replace(matrix, nodes=counts["Nodes"])
 
@@ -178,6 +202,8 @@ def _add(matrix: ConnectionMatrix, words: list[str], place: str, nodes: int | No
         _Refusal: it is none of the lines of a matrix.
         InputError: it is one too many.
     """
+    if words[0] in _HEADERS:
+        raise _Refusal(f"{words[0]} and {_SMALL.what}")
     if words[0] == "failure":
         matrix.cut[place] = _cut_link(_values(words[1:], _FAILURE_LINE))
     elif words[0] == "trigger":
@@ -272,16 +298,17 @@ def _values(words: list[str], line: _Form) -> dict[str, str]:
     left = iter(words)
     word = next(left, None)
     while word is not None:
-        form, value = line.words.get(word), next(left, None)
-        if form is None:
+        wanted, value = line.words.get(word), next(left, None)
+        if wanted is None:
             raise _Refusal(f"one of {', '.join(line.words)}", word)
         if word in values:
             raise _Refusal("each word once", word)
         values[word] = ""
-        if value is not None and form is not _FLAG and form.fullmatch(value):
+        if value is not None and wanted is not _FLAG and wanted.form.fullmatch(value):
             values[word] = value
             value = next(left, None)
-        elif word != "msg" and form is not _FLAG:
-            raise _Refusal(line.expected, f"{word} {value or ''}".strip())
+        elif word != "msg" and wanted is not _FLAG:
+            expected = f"{word} and {wanted.what}, in {line.expected}"
+            raise _Refusal(expected, f"{word} {value or ''}".strip())
         word = value
     return values

@@ -27,7 +27,7 @@ from testbed.model.errors import (
 from testbed.model.file_names import is_there
 from testbed.model.files.catalog import relative_to_here
 from testbed.model.files.reading import Document
-from testbed.model.own_code import CLASS, GIVEN, REFERENCE, OwnCode, parameters_of
+from testbed.model.own_code import CLASS, GIVEN, REFERENCE, OwnCode, Parameter
 from testbed.model.transport import Mrc
 
 
@@ -108,7 +108,7 @@ def _parameter_problems(
 ) -> Iterator[Problem]:
     """What is wrong with the values of a class's parameters."""
     try:
-        known = parameters_of(code.source, code.name, len(GIVEN[key]))
+        known = code.declared(key)
     except RecursionError:
         found = f"parameters of {code.name} nested too deeply"
         raise InputError.of(
@@ -126,13 +126,28 @@ def _parameter_problems(
             parameter.check(value)
         except RefusedValueError as refused:
             found = document.texts.get(where, str(value))
-            expected = f"{refused.expected}, as {code.file}:{parameter.line} has {parameter.text}"
+            expected = f"{refused.expected}, as {_place(code, parameter)} has {parameter.text}"
             yield Problem(document.where(where), found, expected, refused.remedy)
     for name, parameter in known.items():
-        if parameter.required and name not in given:
-            expected = f"a value for {parameter.text}, which {code.file}:{parameter.line} requires"
+        if name in given:
+            continue
+        if parameter.required:
+            expected = f"a value for {parameter.text}, which {_place(code, parameter)} requires"
             remedy = f"add {name} beside {CLASS}, or a default to {code.name}.__init__"
             yield Problem(document.where(f"{path}.{name}"), "", expected, remedy)
+        try:
+            parameter.check_default()
+        except RefusedValueError as refused:
+            place = f"{_place(code, parameter)}: {code.name}"
+            yield Problem(place, parameter.text, refused.expected, refused.remedy)
+
+
+def _place(code: OwnCode, parameter: Parameter) -> str:
+    """File and line that declare a parameter."""
+    file = Path(code.file)
+    return (
+        f"{file.with_name(f'{parameter.module}.py') if parameter.module else file}:{parameter.line}"
+    )
 
 
 _PYTHON = "a file that is valid Python"

@@ -8,6 +8,7 @@ PyYAML says where it gave up, which is often a line below the one that is wrong.
 people make most are named by the line and by what to write; for others its own words do.
 """
 
+import codecs
 import errno
 import json
 import math
@@ -16,6 +17,7 @@ from collections.abc import Iterator, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, reduce
+from io import TextIOWrapper
 from pathlib import Path
 from typing import Any
 
@@ -133,6 +135,16 @@ MAX_LINES = 20_000_000
 _AT_ONCE = 1 << 20
 """Characters that are read at once."""
 
+_NO_UTF8 = {
+    codecs.BOM_UTF16_LE: ("text in UTF-16", "save it as UTF-8"),
+    codecs.BOM_UTF16_BE: ("text in UTF-16", "save it as UTF-8"),
+    b"\x1f\x8b": ("compressed data", "unpack it with gunzip"),
+    b"\x28\xb5\x2f\xfd": ("compressed data", "unpack it with zstd -d"),
+    b"\xfd7zXZ": ("compressed data", "unpack it with unxz"),
+    b"PK\3\4": ("compressed data", "unpack it with unzip"),
+}
+"""How files begin that are no text in UTF-8: what they are, and what to do about it."""
+
 
 def text_lines(file: Path, what: str) -> Iterator[str]:
     """The lines of a file, one after another; bytes that are no UTF-8 may stand in comments.
@@ -144,7 +156,12 @@ def text_lines(file: Path, what: str) -> Iterator[str]:
     try:
         if file.is_fifo():  # to open it would wait for whoever writes it
             raise InputError.of(str(file), "a pipe", what, "save it as a file")
-        with file.open(encoding="utf-8-sig", errors="replace") as stream:
+        with file.open("rb") as data:
+            head = data.peek(1)
+            for beginning, (found, remedy) in _NO_UTF8.items():
+                if head.startswith(beginning):
+                    raise InputError.of(str(file), found, what, remedy)
+            stream = TextIOWrapper(data, encoding="utf-8-sig", errors="replace")
             while block := stream.read(_AT_ONCE):
                 left -= len(block)
                 if left < 0:
@@ -763,7 +780,7 @@ class _Reader:
             return self._text(value, path) if isinstance(value, str) else value
         except ValueError:  # such as a number of 5,000 digits
             where, found = self.document.where(path), self.document.texts[path]
-            remedy = f'write text in quotes: "{node.value}"'
+            remedy = "put text in quotes"
             self.problems.append(Problem(where, found, "a number that YAML can read", remedy))
             return None
 

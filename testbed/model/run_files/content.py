@@ -286,6 +286,8 @@ class ProgramRecord(BaseModel):
         ended_s: when it ended, in seconds of the run.
         output: the file of what it printed, in the run directory.
         output_dropped: bytes of its output beyond those that are kept.
+        reports_refused: lines that it wrote as reports of operations, and that are none.
+        report_refused: the first of them, or its beginning.
         job: the name of its job, of several.
     """
 
@@ -300,6 +302,8 @@ class ProgramRecord(BaseModel):
     ended_s: float | None = None
     output: str = ""
     output_dropped: int = 0
+    reports_refused: int = 0
+    report_refused: str = ""
     job: str = ""
 
     @property

@@ -278,8 +278,9 @@ class JobSummary(MetricGroup):
 
     time: Annotated[Time | None, Metric(views=View.USUAL, compared=Comparison("time"))] = None
     """What the job takes: the median of its operations; of a file's traffic, from its start
-    until all of it is done; of programs, from its start until the last has ended. Never: it
-    did not come to that. Null for WRITEs back to back, and for programs that are endless."""
+    until all of it is done; of programs, from its start until all have ended with status 0.
+    Never: it did not come to that. Null for WRITEs back to back, and for programs that are
+    endless."""
 
     slowdown: Annotated[
         float | None, Metric(title="slowdown by faults", views=View.USUAL, compared=Comparison())

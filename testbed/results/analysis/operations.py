@@ -8,7 +8,7 @@ The run of a job alone is a run directory of its own, `alone/<job>` in the run's
 scenario with this job only, so the same faults strike it.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
@@ -37,7 +37,7 @@ def completed(table: pl.DataFrame) -> pl.DataFrame:
     """
     return (
         table.group_by("kind", "number", "bytes", "hosts")
-        .agg(start=pl.col("start_t").min(), end=pl.col("t").max(), done=pl.len())
+        .agg(start=pl.col("start_t").min(), end=pl.col("t").max(), done=pl.col("host").n_unique())
         .filter(pl.col("done") == pl.col("hosts"))
         .drop("done")
         .sort("end", "number")
@@ -123,15 +123,20 @@ def _reported(data: RunData, job: Job) -> Iterator[OperationSummary]:
     for kind, rows in _reported_rows(data, job):
         begun = [each for each in data.run.open_operations if each.kind == kind]
         whole = completed(rows)
-        longest = max(whole["end"] - whole["start"], default=0.0)
-        starts = {each.number: each.start_s for each in begun}
+        starts: dict[int, float] = {}
+        of_hosts = rows.select("number", "start_t").iter_rows()
+        for number, start in chain(of_hosts, ((each.number, each.start_s) for each in begun)):
+            starts[number] = min(starts.get(number, start), start)
+        unfinished = _overdue(data, starts, whole)
+        if not whole.height and not unfinished:
+            continue  # the first one began when the run had ended
         asked = _Asked(
             kind=kind,
             hosts=len({*rows["host"], *(each.host for each in begun)}),
             bytes=int(np.median(rows["bytes"])) if rows.height else 0,
             planned=None,
-            begun=len({*rows["number"], *starts}),
-            unfinished=sum(data.run.duration_s - start > longest for start in starts.values()),
+            begun=len(starts),
+            unfinished=unfinished,
         )
         yield _summary(data, asked, whole)
 
@@ -163,18 +168,29 @@ def _rounds(data: RunData, job: Job, workload: Collective, table: pl.DataFrame) 
     )
     for number, start in running.values():
         starts[number] = min(starts.get(number, start), start)
-    longest = max(whole["end"] - whole["start"], default=0.0)
-    finished = set(whole["number"])
     return _Asked(
         kind=job.label(workload.operation),
         hosts=len(hosts),
         bytes=workload.sent_bytes(data.topology, data.scenario.transport.qps),
         planned=None,
         begun=begun,
-        unfinished=sum(
-            number not in finished and data.run.duration_s - start > longest
-            for number, start in starts.items()
-        ),
+        unfinished=_overdue(data, starts, whole),
+    )
+
+
+def _overdue(data: RunData, starts: Mapping[int, float], whole: pl.DataFrame) -> int:
+    """How many operations should have finished: they lasted longer than any that did.
+
+    Args:
+        data: the run.
+        starts: when each began, by its number.
+        whole: those that finished.
+    """
+    longest = max(whole["end"] - whole["start"], default=0.0)
+    finished = set(whole["number"])
+    return sum(
+        number not in finished and data.run.duration_s - start > longest
+        for number, start in starts.items()
     )
 
 
@@ -254,10 +270,9 @@ def _time_s(data: RunData, job: Job) -> float | None:
         all_done = done.height == sum(map(len, workload.planned.values()))
         return float(done["t"].max()) - start_s if all_done else NEVER  # type: ignore[arg-type]
     if isinstance(workload, Program) and not workload.endless:
-        ends = [each.ended_s for each in data.run.programs if each.job == job.name]
-        by_themselves = not any(p.stopped for p in data.run.programs if p.job == job.name)
-        known = [end for end in ends if end is not None]
-        return max(known) - start_s if by_themselves and len(known) == len(ends) else NEVER
+        programs = [each for each in data.run.programs if each.job == job.name]
+        ends = [each.ended_s if each.status == 0 else None for each in programs]
+        return max((NEVER if end is None else end for end in ends), default=NEVER) - start_s
     return None
 
 

@@ -25,10 +25,11 @@ from itertools import count
 from multiprocessing import get_context
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from testbed import interpreter
 from testbed.model.fabric.topology import PAYLOAD_MTU, Topology
+from testbed.model.files.chakra import messages
 from testbed.model.files.scenarios import load_scenario
 from testbed.model.run_files.layout import FIGURES
 from testbed.model.scenario import Scenario
@@ -407,10 +408,13 @@ def cost_of(command: Sequence[str | Path], place: Path) -> ProgramCost:
 
 RANKS = 100
 OPERATIONS = 10_000
-"""Of each rank of the schedule."""
+"""Of each rank of the schedule, and nodes of each rank's trace."""
 
 TRANSFERS = 100_000
 """Of the matrix; each second one begins when the one before is done."""
+
+_COMPUTE, _SEND, _RECEIVE = 4, 5, 6
+"""Types of nodes of a trace."""
 
 MOST_S, MOST_MB = 30.0, 1000.0
 """Targets, of CPU time and of memory."""
@@ -423,18 +427,36 @@ workload: {{{workload}}}
 
 
 def reading(setting: Setting) -> list[Measurement]:
-    """Read a schedule and a matrix."""
+    """Read a schedule, a matrix, and the traces of all ranks.
+
+    Raises:
+        MachineError: protobuf is not installed.
+    """
     figures = []
     forms = (
-        ("a GOAL schedule of 1,000,000 operations", "kind: goal, file: x.goal", goal()),
-        ("a matrix of 100,000 transfers", "kind: connections, matrix: x.cm", matrix()),
+        (
+            "a GOAL schedule of 1,000,000 operations",
+            "kind: goal, file: x.goal",
+            {"x.goal": (line.encode() for line in goal())},
+        ),
+        (
+            "a matrix of 100,000 transfers",
+            "kind: connections, matrix: x.cm",
+            {"x.cm": (line.encode() for line in matrix())},
+        ),
+        (
+            "Chakra traces of 1,000,000 nodes",
+            "kind: chakra, file: x",
+            {f"x.{rank}.et": trace(rank) for rank in range(RANKS)},
+        ),
     )
-    for what, workload, lines in forms:
+    for what, workload, files in forms:
         with TemporaryDirectory() as directory:
             file = Path(directory) / "x.yaml"
             file.write_text(_SCENARIO.format(workload=workload), encoding="utf-8")
-            with (file.parent / workload.rpartition(" ")[2]).open("w", encoding="ascii") as stream:
-                stream.writelines(lines)
+            for name, parts in files.items():
+                with (file.parent / name).open("wb") as stream:
+                    stream.writelines(parts)
             samples = setting.repeat(what, partial(in_new_process, read, file))
         seconds, megabytes = zip(*samples, strict=True)
         figures.append(at_most(f"{what}: read and checked", "s", seconds, MOST_S))
@@ -461,6 +483,27 @@ def goal(ranks: int = RANKS, operations: int = OPERATIONS) -> Iterator[str]:
             yield f"a{i} requires s{i}\nb{i} irequires a{i}\n"
             yield f"s{i} requires s{i - 4}\n" if i else ""
         yield "}\n"
+
+
+def trace(rank: int, ranks: int = RANKS, nodes: int = OPERATIONS) -> Iterator[bytes]:
+    """A Chakra trace in which a rank sends, receives and computes, each when the last is done."""
+    metadata, node_class = messages()
+    yield _record(metadata(version="0.0.4"))
+    for i in range(nodes):
+        kind = (_SEND, _RECEIVE, _COMPUTE)[i % 3] if i < nodes // 3 * 3 else _COMPUTE
+        node = node_class(id=i, type=kind, data_deps=[i - 1] if i else [], duration_micros=5)
+        if kind != _COMPUTE:
+            end, peer = ("comm_dst", rank + 1) if kind == _SEND else ("comm_src", rank - 1)
+            values = {end: peer % ranks, "comm_size": 1000, "comm_tag": i // 3}
+            for name, value in values.items():
+                node.attr.add(name=name, v9=value)
+        yield _record(node)
+
+
+def _record(message: Any) -> bytes:
+    """A message after its length, in two bytes."""
+    data: bytes = message.SerializeToString()
+    return bytes([len(data) & 127 | 128, len(data) >> 7]) + data
 
 
 def matrix(transfers: int = TRANSFERS) -> Iterator[str]:

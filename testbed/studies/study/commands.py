@@ -1,6 +1,7 @@
 """`testbed study`: scenarios times cases times seeds, published as tables and figures."""
 
 import json
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -17,7 +18,7 @@ from testbed.cli.screen import (
     stdout,
 )
 from testbed.cli.summary import print_status
-from testbed.model.errors import ExitStatus, InputError, printable
+from testbed.model.errors import ExitStatus, printable
 
 if TYPE_CHECKING:
     from testbed.studies.study.file import LoadedStudy
@@ -70,12 +71,11 @@ def study(
     from testbed.runs.making import signals_stop
     from testbed.runs.series import Front
     from testbed.studies.study.file import load_study
+    from testbed.studies.study.publishing import require_archive
     from testbed.studies.study.study import make_study, place_of
 
-    if archive is not None and not archive.name.endswith((".tar.gz", ".tgz")):
-        raise InputError.of("--archive", str(archive), "a file that ends in .tar.gz")
-    if archive is not None and not archive.parent.is_dir():
-        raise InputError.of("--archive", str(archive), "a file in a directory that exists")
+    if archive is not None:
+        require_archive(archive)
     loaded = load_study(file)
     if dry_run:
         _check(loaded)
@@ -117,9 +117,11 @@ def _check(loaded: "LoadedStudy") -> None:
     )
     for name, code in loaded.executes.items():
         stdout().print(printable(f"  executes: {name}: {code}"))
-    for case in plan.cases:
-        for key, code in scenarios[case.number].executes.items():
-            stdout().print(printable(f"  executes: {case.name}, {key}: {code}"))
+    cells = Counter(code for each in scenarios.values() for code in each.executes.items())
+    for (key, code), count in cells.items():
+        stdout().print(
+            printable(f"  executes: {key}: {code}, in {count} of {len(scenarios)} cells")
+        )
 
 
 _MEANINGS = {

@@ -1,7 +1,7 @@
 """The file of a study, and the series of runs that it stands for."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
@@ -126,9 +126,16 @@ class Hypothesis(Part):
         return self.of or self.less_than or self.more_than
 
     def __str__(self) -> str:
-        """In words: `REPS: faults.stall_rtt less than that of blind`."""
-        if self.claim:
-            return self.claim
+        return self.claim or self.asked
+
+    @property
+    def in_full(self) -> str:
+        """Its claim, with what that is taken for."""
+        return f"{self.claim} ({self.asked})" if self.claim else self.asked
+
+    @property
+    def asked(self) -> str:
+        """What is expected: `REPS: faults.stall_rtt less than that of blind`."""
         what = f"{self.case}: {self.metric}"
         if self.of is not None:
             return f"{what} {self.bound} of that of {self.of}"
@@ -301,11 +308,13 @@ class LoadedStudy:
             where = self.document.where(f"cases.{case}.{min(missing)}")
             raise InputError.of(where, min(missing), "another key: seeds: gives the seeds")
         here = {key: self._from_here(value, key) for key, value in settings.items()}
+        places = self._places(name, case, studied)
+        raise_any(_replaced(settings, places))
         try:
             return load_scenario(file, dilation, here)
         except InputError as error:
-            places = self._places(name, case, studied)
-            problems = [_located(problem, places, file) for problem in error.problems]
+            changed = f"{file}, changed as the case {case}" if settings else ""
+            problems = [_located(problem, places, file, changed) for problem in error.problems]
             raise InputError(problems) from None
 
     def _from_here(self, value: Any, key: str) -> Any:
@@ -334,14 +343,34 @@ class LoadedStudy:
         }
 
 
-def _located(problem: Problem, places: Mapping[str, str], file: str) -> Problem:
-    """A problem of a scenario, at the place of the study that has its cause, if it is there."""
+def _replaced(settings: Mapping[str, Any], places: Mapping[str, str]) -> Iterator[Problem]:
+    """What is wrong with keys that would replace others, which stand before them, unseen."""
+    keys = [*settings]
+    for i, key in enumerate(keys):
+        for lost in keys[:i]:
+            if lost.startswith((f"{key}.", f"{key}[")):
+                expected = f"keys below it, or {lost} in it: it would replace {places[lost]}"
+                yield Problem(places[key], key, expected)
+
+
+def _located(problem: Problem, places: Mapping[str, str], file: str, changed: str) -> Problem:
+    """A problem of a scenario, at the place of the study that has its cause, if it is there.
+
+    Args:
+        problem: of the scenario.
+        places: those of the keys that the study sets; of the scenario itself under "".
+        file: the scenario's.
+        changed: which scenario it is, if the study sets keys of it.
+    """
     if problem.where in {"scenario", str(Path(file))}:
         found = f"{file}, {problem.found}" if problem.where != "scenario" else problem.found
         return replace(problem, where=places[""], found=found)
     _, is_set, path = problem.where.partition("--set: ")
     if not is_set and problem.where != "--set":
-        return problem
+        if not changed:
+            return problem
+        found = f"{changed}: {problem.where}: {problem.found}"
+        return replace(problem, where=places[""], found=found)
     key = next((k for k in places if k and f"{path}.".startswith((f"{k}.", f"{k}["))), "")
     if problem.where == "--set":  # no such path
         key = problem.found if problem.found in places else ""
@@ -428,10 +457,24 @@ def _metric_problems(metric: str, where: str) -> Iterator[Problem]:
     if not dot or scope not in SCOPES:
         own = "or a function of your own, such as ./mine.py:gap_rtt"
         expected = f"a metric of {', '.join(SCOPES)}, such as faults.stall_rtt, {own}"
-        scopes: Sequence[str] = [s for s in SCOPES if metric in SCOPES[s].quantities]
-        remedy = (
-            f"did you mean {scopes[0]}.{metric}?" if scopes else did_you_mean(scope, list(SCOPES))
-        )
-        yield Problem(where, metric, expected, remedy)
+        yield Problem(where, metric, expected, _meant(metric))
     elif (problem := unknown_metric(where, scope, key)) is not None:
         yield problem
+
+
+_MOST_MEANT = 3
+
+
+def _meant(metric: str) -> str:
+    """The metrics that may be meant by a name without one of the scopes; empty if none is."""
+    named = [f"{scope}.{key}" for scope in SCOPES for key in SCOPES[scope].quantities]
+    ways: Sequence[Callable[[str], bool]] = (
+        lambda name: name.endswith(f".{metric}"),  # without its scope
+        lambda name: f".{metric}_" in name,  # without its unit
+        lambda name: name.startswith(f"{metric}."),  # a scope alone
+    )
+    for way in ways:
+        found = [*filter(way, named)]
+        if found:
+            return f"did you mean {' or '.join(found[:_MOST_MEANT])}?"
+    return did_you_mean(metric, named)

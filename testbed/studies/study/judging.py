@@ -6,6 +6,7 @@ from statistics import median
 from typing import Literal
 from xml.etree import ElementTree as ET
 
+from testbed.model.summary.scopes import SCOPES
 from testbed.model.summary.unit import NEVER
 from testbed.results.analysis.estimates import (
     Estimate,
@@ -30,7 +31,7 @@ class Judgement:
     """What became of a hypothesis in one scenario.
 
     Attributes:
-        claim: the hypothesis in words.
+        claim: the hypothesis in words, with its bounds.
         scenario: where.
         answer: `supported` if the whole interval of the estimate is as expected, `refuted` if none
             of it is, `undecided` if a part is, `not judged` if the runs do not allow an answer.
@@ -56,7 +57,7 @@ def judged(content: StudyFile, cells: Cells) -> tuple[Judgement, ...]:
 
 def _judged(hypothesis: Hypothesis, scenario: str, groups: Sequence[Group]) -> Judgement:
     if why := next(filter(None, (_why_not(group, hypothesis.metric) for group in groups)), ""):
-        return Judgement(str(hypothesis), scenario, "not judged", why)
+        return Judgement(hypothesis.in_full, scenario, "not judged", why)
     samples, *others = [_samples(group, hypothesis.metric) for group in groups]
     if hypothesis.of is not None:
         usual = median(others[0])
@@ -64,7 +65,7 @@ def _judged(hypothesis: Hypothesis, scenario: str, groups: Sequence[Group]) -> J
         if min(*samples, *others[0]) < 0:
             why, usual = "negative values have no ratio", 0
         if usual in {0, NEVER}:
-            return Judgement(str(hypothesis), scenario, "not judged", why)
+            return Judgement(hypothesis.in_full, scenario, "not judged", why)
         found = ratio(samples, others[0])
         answer: Answer = _within(hypothesis, found)
     elif others:
@@ -78,7 +79,7 @@ def _judged(hypothesis: Hypothesis, scenario: str, groups: Sequence[Group]) -> J
     what = "" if not others else "difference " if hypothesis.of is None else "ratio "
     what += format_estimate(found, signed=what == "difference ")
     meaning = interval_meaning([found.count]) or "one run"
-    return Judgement(str(hypothesis), scenario, answer, f"{what}, {meaning}")
+    return Judgement(hypothesis.in_full, scenario, answer, f"{what}, {meaning}")
 
 
 def _within(hypothesis: Hypothesis, found: Estimate) -> Answer:
@@ -101,8 +102,17 @@ def _why_not(group: Group, metric: str) -> str:
         (missing, f"measured no {metric}"),
     ):
         if count:
-            return f"{group.name}: {count} of {group.planned} runs {what}"
+            why = _why_none(group, metric) if count == missing == len(group.runs) else ""
+            return f"{group.name}: {count} of {group.planned} runs {what}{why}"
     return ""
+
+
+def _why_none(group: Group, metric: str) -> str:
+    """Why no run of a case has a metric, if it has nothing of which there could be one."""
+    scope = SCOPES.get(metric.partition(".")[0])
+    if scope is None or any(scope.found(summary) for summary in group.summaries):
+        return ""
+    return f": {scope.absent}"
 
 
 def _samples(group: Group, metric: str) -> list[float]:

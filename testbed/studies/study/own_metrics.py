@@ -2,11 +2,11 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from math import isnan
+from math import inf, isnan, nan
 from numbers import Real
 from typing import Any
 
-from testbed.host.own_class import NO_ERROR, Code, describe_error, load
+from testbed.host.own_class import NO_ERROR, Code, describe_error, load, shown
 from testbed.model.errors import InputError, RunFailedError
 from testbed.model.own_code import OwnCode
 from testbed.model.summary.unit import BYTES, COUNT, MS, NUMBER, RATE, RTT, SECONDS, SHARE, US, Unit
@@ -73,10 +73,15 @@ class OwnMetric:
             raise _error_in(self.code, error, f", of the run {run.directory}") from None
         if value is None:
             return None
-        if not isinstance(value, Real) or isnan(value):
+        try:
+            number = float(value) if isinstance(value, Real) else nan
+        except OverflowError:  # an int that is too large
+            number = nan
+        if isnan(number) or number == -inf:
             expected = "a number; infinity for what never happened, None for what was not measured"
-            raise self.code.error(self.code.name, f"{value!r} returned"[:200], expected)
-        return float(value)
+            found = f"{shown(value)} returned, of the run {run.directory}"
+            raise self.code.error(self.code.name, found, expected)
+        return number
 
 
 def _error_in(code: OwnCode, error: BaseException, where: str) -> InputError:

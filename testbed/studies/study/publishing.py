@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from testbed.installation import describe_version
+from testbed.model.errors import InputError
 from testbed.model.run_files.layout import JUNIT, MANIFEST, SUMMARY
 from testbed.results.report.comparison_report import as_data
 from testbed.results.report.html import template
@@ -156,6 +157,18 @@ def _latex(tables: Sequence[Table], pictures: Sequence["Picture"], source: str) 
 
 # --------------------------------------------------------------------------------------------------
 # The archive.
+
+
+def require_archive(file: Path) -> None:
+    """Check that an archive can be written, before the runs are made.
+
+    Raises:
+        InputError: its name is that of no archive, or its directory takes no files.
+    """
+    if not file.name.endswith((".tar.gz", ".tgz")):
+        raise InputError.of("--archive", str(file), "a file that ends in .tar.gz")
+    if not file.parent.is_dir() or not os.access(file.parent, os.W_OK) or file.is_dir():
+        raise InputError.of("--archive", str(file), "a file in a directory that you may write to")
 
 
 def archive(

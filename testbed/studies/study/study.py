@@ -21,7 +21,7 @@ from testbed.studies.study.inputs import inputs_of
 from testbed.studies.study.judging import Cells, Judgement, judged, suite_of_hypotheses
 from testbed.studies.study.own_metrics import OwnMetric, measured
 from testbed.studies.study.publishing import archive as write_archive
-from testbed.studies.study.publishing import publish
+from testbed.studies.study.publishing import publish, require_archive
 from testbed.studies.study.tables import Table, tables_of
 
 if TYPE_CHECKING:
@@ -199,6 +199,8 @@ def study(
         InputError: something in it is wrong, or the directory holds another study.
         MachineError: this machine cannot make a run.
     """
+    if archive is not None:
+        require_archive(Path(archive))
     loaded = load_study(given)
     place = place_of(loaded, Path(results), None if into is None else Path(into), on)
     return make_study(

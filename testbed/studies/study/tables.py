@@ -58,8 +58,10 @@ class Table:
             notes.append(f"*: differs from {self.cases[0]} with {CONFIDENCE:.0%} confidence")
         if any(cell.never for cell in cells):
             notes.append("never: not before the run ended, later than any time")
-        if any(cell.measured < cell.runs for cell in cells):
-            notes.append("1 of 2: in so many runs it was measured; a dash: in none")
+        if any(0 < cell.measured < cell.runs for cell in cells):
+            notes.append("1 of 2: in so many runs it was measured")
+        if not all(cell.measured for cell in cells):
+            notes.append("a dash: it was not measured")
         if self.untrusted:
             runs = sum(cell.runs for cell in cells)
             notes.append(f"{self.untrusted} of {runs} runs not trusted ({RUNS} says which)")

@@ -5,6 +5,7 @@ It runs in the Python that has torch, one process for each rank; nothing of the 
 
 import functools
 import itertools
+from datetime import timedelta
 from typing import Any
 
 import numpy as np
@@ -88,6 +89,7 @@ def check_against_gloo(rank: int, gloo: Any) -> None:
     for work, mine, other in pending:
         work.wait()
         assert torch.equal(mine, other), mine.dtype
+    dist.all_reduce(other, group=gloo, async_op=True).wait(timeout=timedelta(minutes=5))
     for dtype in (torch.bfloat16, torch.complex64, torch.complex128):
         mine = torch.full((5,), rank).to(dtype)
         dist.all_reduce(mine)
@@ -167,10 +169,19 @@ def check_transfers(rank: int, size: int) -> None:
             assert torch.equal(tensor, torch.full((count,), value))
     tensor = torch.zeros(3)
     if rank == 0:
-        dist.send(torch.ones(3), 1)
-    elif rank == 1:
-        dist.recv(tensor, 0)
+        work = dist.irecv(tensor, 1)
+        try:
+            work.wait(timeout=timedelta(milliseconds=1))
+        except RuntimeError as error:
+            assert "within 0.001 s" in str(error)  # noqa: PT017 - there is no pytest here
+        else:
+            raise AssertionError("nothing was sent yet")
+    dist.barrier()
+    if rank == 0:
+        work.wait(timeout=timedelta(minutes=5))
         assert tensor.tolist() == [1, 1, 1]
+    elif rank == 1:
+        dist.send(torch.ones(3), 0)
 
 
 def check_tensors(rank: int, size: int) -> None:

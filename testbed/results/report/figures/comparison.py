@@ -4,7 +4,7 @@ import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
-from math import isfinite
+from math import inf, isfinite
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -237,10 +237,9 @@ def _goodput(groups: Sequence[Group], place: _Place) -> Drawing:
 
 def draw_goodput(axes: Axes, groups: Sequence[Group]) -> list[str]:
     """Draw the goodput of groups over time, their lines first; returns their names."""
-    with_faults, names = False, list[str]()
+    names = list[str]()
     for i, group in enumerate(groups):
         curves = [_curve(run, s) for run, s in zip(group.runs, group.summaries, strict=True)]
-        with_faults |= any(_first_fault_s(summary) > 0 for summary in group.summaries)
         times = min((curve[0] for curve in curves), key=len)
         shares = np.array([np.interp(times, *curve) for curve in curves])
         low, middle, high = bands(shares)
@@ -253,6 +252,12 @@ def draw_goodput(axes: Axes, groups: Sequence[Group]) -> list[str]:
             axes.fill_between(times, low, high, color=colour, alpha=0.2, linewidth=0)
     axes.axhline(100, color=style.GREY, linewidth=0.7, linestyle="--")
     axes.set_ylim(bottom=0)
+    summaries = [summary for group in groups for summary in group.summaries]
+    if healed := [rtts for summary in summaries for rtts in _in_force_rtts(summary)]:
+        right = axes.get_xlim()[1]
+        style.shade(axes, 0, min(max(healed), right))
+        axes.set_xlim(right=right)
+    with_faults = any(_first_fault_s(summary) > 0 for summary in summaries)
     origin = "the first fault" if with_faults else "the start of the run"
     axes.set_xlabel(f"time from {origin} (base RTTs)")
     axes.set_ylabel("goodput of all flows\n(% of the undamaged fabric)")
@@ -262,15 +267,26 @@ def draw_goodput(axes: Axes, groups: Sequence[Group]) -> list[str]:
 def goodput_caption(groups: Sequence[Group]) -> str:
     """What `draw_goodput` shows."""
     meaning = _meaning(groups) if len(groups) <= BANDS else ""
+    faults = any(summary.faults for group in groups for summary in group.summaries)
+    shaded = " Shaded: from the first fault until the last is healed." if faults else ""
     return (
         f"Payload newly placed at the receivers, all flows together, in bins of {BIN_RTTS:g} base "
         "RTT, as a share of what the fabric allows without faults. Lines: the median of a group's "
-        f"runs{f'; bands: its {meaning}' if meaning else ''}."
+        f"runs{f'; bands: its {meaning}' if meaning else ''}.{shaded}"
     )
 
 
 def _first_fault_s(summary: Summary) -> float:
     return next((f.effective_s for f in summary.faults if f.effective_s is not None), 0.0)
+
+
+def _in_force_rtts(summary: Summary) -> Iterator[float]:
+    """Base RTTs from the first fault to the healing of each; infinity if it was not healed."""
+    zero = _first_fault_s(summary)
+    for fault in summary.faults:
+        if fault.effective_s is not None:
+            healed_s = inf if fault.healed_s is None else fault.healed_s
+            yield (healed_s - zero) * 1e6 / summary.base_rtt_us
 
 
 def _curve(run: Path, summary: Summary) -> tuple[Floats, Floats]:
