@@ -113,7 +113,7 @@ class Watch:
         """
         if self.packets is None:
             return
-        from testbed.live.stream.packets import flow_in_slow_motion
+        from testbed.live.stream.measures import flow_in_slow_motion
 
         flow_in_slow_motion(scenario, self.packets, live=True)
 
@@ -166,7 +166,7 @@ def watching_emulated(
 ) -> Iterator[None]:
     """Watch an emulated run that is made and analysed within the block."""
     from testbed.live.emulated import EmulationWatcher
-    from testbed.live.stream.packets import flow_in_slow_motion
+    from testbed.live.stream.measures import flow_in_slow_motion
 
     ask = partial(ask_controller, directory.path)
     slow_flow = flow_in_slow_motion(scenario, packets, live=True)

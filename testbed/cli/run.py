@@ -183,7 +183,7 @@ def watching_simulated(
         return
     from testbed.live.observing import SimulationWatcher
     from testbed.live.serving import serving
-    from testbed.live.stream.packets import flow_in_slow_motion
+    from testbed.live.stream.measures import flow_in_slow_motion
     from testbed.live.stream.writer import STREAM
 
     stream = directory.path / STREAM

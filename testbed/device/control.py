@@ -19,8 +19,14 @@ from testbed.device.abi import QpProfiles
 from testbed.device.evs import EventQueue, EvProfiles
 from testbed.device.process_memory import Memory
 from testbed.device.profiles import (
+    ANSWER,
+    CC_ATTR,
+    DEVICE_ATTR,
     MAX_EVS,
     MAX_PROFILES,
+    NSCC,
+    PORT_ATTR,
+    PROBE,
     SRV6_BITS,
     CcSettings,
     Ev,
@@ -28,26 +34,18 @@ from testbed.device.profiles import (
     Format,
     Profile,
     ProfileState,
-    keep,
-    port_of,
-    refuse,
-)
-from testbed.device.protocol import Call, Reply, Request
-from testbed.device.queues import ProgramCq, ProgramQp
-from testbed.device.structures import (
-    ANSWER,
-    CC_ATTR,
-    DEVICE_ATTR,
-    NSCC,
-    PORT_ATTR,
-    PROBE,
     given,
+    keep,
     load,
+    port_of,
     read,
+    refuse,
     store,
     within,
     write,
 )
+from testbed.device.protocol import Call, Reply, Request
+from testbed.device.queues import ProgramCq, ProgramQp
 from testbed.emulation.endpoint.base_device import BaseDevice
 from testbed.model.fabric.addressing import host_of_nic
 from testbed.model.fabric.nodes import Node

@@ -11,11 +11,18 @@ from typing import Final
 from testbed.device.abi import QpProfiles
 from testbed.device.process_memory import Memory
 from testbed.device.profiles import (
+    EV_ATTR,
     EV_BYTES,
+    EV_ENTRY,
+    EV_FIELD,
+    EVENT,
+    FORMAT_ATTR,
     MAX_EVS,
     MAX_FIELDS,
+    OLD_EVENT,
     UNPOPULATED,
     Ev,
+    EvAttr,
     EvField,
     EvFormat,
     EvMode,
@@ -23,28 +30,19 @@ from testbed.device.profiles import (
     EvStates,
     Format,
     ProfileState,
+    given,
     keep,
+    load,
     port_of,
+    read,
     refuse,
     stev,
-)
-from testbed.device.protocol import Reply, Request
-from testbed.device.queues import ProgramCq, ProgramQp
-from testbed.device.structures import (
-    EV_ATTR,
-    EV_ENTRY,
-    EV_FIELD,
-    EVENT,
-    FORMAT_ATTR,
-    OLD_EVENT,
-    EvAttr,
-    given,
-    load,
-    read,
     store,
     within,
     write,
 )
+from testbed.device.protocol import Reply, Request
+from testbed.device.queues import ProgramCq, ProgramQp
 from testbed.emulation.endpoint.base_device import BaseDevice
 from testbed.host.plan import ev_entries
 from testbed.model.fabric.addressing import (

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from testbed.device.abi import QP_ATTR, MrcAttributes, QpProfiles
 from testbed.device.control import Controller
 from testbed.device.process_memory import Memory, ProcessMemory, ProcessRegion, ThreadMemory
+from testbed.device.profiles import read
 from testbed.device.protocol import (
     COOKIE,
     MAX_CQE,
@@ -41,7 +42,6 @@ from testbed.device.queues import (
     Sent,
     event,
 )
-from testbed.device.structures import read
 from testbed.emulation.endpoint.base_device import BaseDevice
 from testbed.model.closeable import Closeable
 from testbed.model.fabric.topology import PAYLOAD_MTU

@@ -4,9 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from testbed.studies.bench.cost import ALL_TO_ALLS, all_to_all, costs
+from testbed.studies.bench.cost import ALL_TO_ALLS, all_to_all, costs, permutation
 from testbed.studies.bench.measure import Setting
-from testbed.studies.bench.simulator import permutation
 
 pytestmark = pytest.mark.simulated
 

@@ -7,7 +7,7 @@ import pytest
 from testbed.model.errors import InputError, MachineError
 from testbed.model.files.matrices import read_matrix
 from testbed.studies.bench import htsim
-from testbed.studies.bench.simulator import permutation
+from testbed.studies.bench.cost import permutation
 
 SCENARIO = permutation(2, 2, seed=1)
 

@@ -9,7 +9,7 @@ from struct import Struct
 
 import pytest
 
-from testbed.device import abi, protocol, structures
+from testbed.device import abi, profiles, protocol
 from testbed.device.compiling import SOURCES
 from testbed.mrc.config import Capabilities
 from tests.commands import completed
@@ -172,23 +172,23 @@ def test_our_constants_are_rdma_cores(tmp_path: Path) -> None:
 def test_the_structures_of_controllers_have_the_sizes_that_python_reads(tmp_path: Path) -> None:
     layouts = {
         "mrc_qp_attr": abi.QP_ATTR,
-        "mrc_ctl_device_attr": structures.DEVICE_ATTR,
-        "mrc_ctl_port_attr": structures.PORT_ATTR,
-        "mrc_ctl_ev_fmt_profile_attr": structures.FORMAT_ATTR,
-        "mrc_ctl_ev_profile_attr": structures.EV_ATTR,
-        "mrc_ctl_cc_profile_attr": structures.CC_ATTR,
-        "mrc_ctl_cc_nscc_cfg": structures.NSCC,
-        "mrc_ctl_ev_field": structures.EV_FIELD,
-        "mrc_ctl_ev_op_entry": structures.EV_ENTRY,
-        "mrc_ctl_ev_event": structures.EVENT,
-        "mrc_ctl_ep_req": structures.PROBE,
-        "mrc_ctl_ep_rsp": structures.ANSWER,
+        "mrc_ctl_device_attr": profiles.DEVICE_ATTR,
+        "mrc_ctl_port_attr": profiles.PORT_ATTR,
+        "mrc_ctl_ev_fmt_profile_attr": profiles.FORMAT_ATTR,
+        "mrc_ctl_ev_profile_attr": profiles.EV_ATTR,
+        "mrc_ctl_cc_profile_attr": profiles.CC_ATTR,
+        "mrc_ctl_cc_nscc_cfg": profiles.NSCC,
+        "mrc_ctl_ev_field": profiles.EV_FIELD,
+        "mrc_ctl_ev_op_entry": profiles.EV_ENTRY,
+        "mrc_ctl_ev_event": profiles.EVENT,
+        "mrc_ctl_ep_req": profiles.PROBE,
+        "mrc_ctl_ep_rsp": profiles.ANSWER,
     }
     prints = "".join(f'printf("%zu\\n", sizeof(struct {name}));' for name in layouts)
     older = 'printf("%zu\\n", offsetof(struct mrc_ctl_ev_event, state));'
     code = f"#include <stdio.h>\n#include <mrc_abi.h>\nint main(void) {{ {prints}{older} }}"
     sizes = [int(size) for size in run_c(code, tmp_path).split()]
-    assert sizes == [layout.size for layout in [*layouts.values(), structures.OLD_EVENT]]
+    assert sizes == [layout.size for layout in [*layouts.values(), profiles.OLD_EVENT]]
 
 
 def test_calls_of_controllers_are_the_same() -> None:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from testbed.live.stream.packets import flow_in_slow_motion
+from testbed.live.stream.measures import flow_in_slow_motion
 from testbed.model.errors import InputError
 from testbed.model.files.scenarios import load_scenario
 from testbed.model.scenario import Scenario

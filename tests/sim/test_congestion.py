@@ -9,8 +9,8 @@ from testbed.model.files.scenarios import load_scenario
 from testbed.model.scenario import Scenario
 from testbed.model.transport import Mrc
 from testbed.sim.fabric import Timing
-from testbed.studies.bench.simulator import completions
-from testbed.studies.bench.simulator import permutation as permutation_of_all
+from testbed.studies.bench.cost import completions
+from testbed.studies.bench.cost import permutation as permutation_of_all
 
 from .congestion import (
     FAIR,

@@ -4,8 +4,8 @@ import sys
 from pathlib import Path
 
 from testbed.model.files.scenarios import load_scenario
+from testbed.studies.bench.cost import speeds
 from testbed.studies.bench.measure import Setting
-from testbed.studies.bench.simulator import speeds
 from tests.commands import completed
 
 _LOAD_ALL = """

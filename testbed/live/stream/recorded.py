@@ -6,8 +6,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from testbed.live.stream.measures import Rows, Tables
-from testbed.live.stream.packets import flow_in_slow_motion
+from testbed.live.stream.measures import Rows, Tables, flow_in_slow_motion
 from testbed.live.stream.records import StreamRecord
 from testbed.live.stream.stream import Beginning, Stream, first_states
 from testbed.live.stream.writer import outcome_of

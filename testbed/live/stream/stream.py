@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from testbed.drawings import places_of
-from testbed.live.stream.measures import Measures, Tables
-from testbed.live.stream.packets import PacketFollower
+from testbed.live.stream.measures import Measures, PacketFollower, Tables
 from testbed.live.stream.records import (
     Detection,
     Ended,

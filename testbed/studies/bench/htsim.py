@@ -53,9 +53,17 @@ from testbed.model.transport import Mrc
 from testbed.model.units import NS_PER_S
 from testbed.model.workload import Connections
 from testbed.sim import Simulation
-from testbed.studies.bench.cost import ProgramCost, cost_of, in_new_process, peak_megabytes
+from testbed.studies.bench.cost import (
+    SAMPLE_NS,
+    ProgramCost,
+    completions,
+    cost_of,
+    ideal_ns,
+    in_new_process,
+    peak_megabytes,
+    permutation,
+)
 from testbed.studies.bench.measure import Measurement, Setting, at_most, no_target
-from testbed.studies.bench.simulator import SAMPLE_NS, completions, ideal_ns, permutation
 
 PROGRAM = "htsim_uec"
 FABRICS = {128: (8, 16), 1024: (32, 32)}

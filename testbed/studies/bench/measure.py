@@ -193,7 +193,7 @@ PARTS: Mapping[str, BenchPart] = {
         "link failures at three dilations, in round trips; a picture", "emulated", 3
     ),
     "scale": BenchPart("bring-up of five sizes, to 1024 links; a picture", "bring_up", 3),
-    "simulator": BenchPart("packet-hops/min of the simulator", "simulator", 3, root=False),
+    "simulator": BenchPart("packet-hops/min of the simulator", "cost", 3, root=False),
     "simulator-cost": BenchPart(
         "time and memory of a simulated run, by stage, at 8 to 1024 hosts",
         "cost",
@@ -224,7 +224,7 @@ PARTS: Mapping[str, BenchPart] = {
     "agreement": BenchPart(
         "ten scenarios and perftest, emulated and simulated; a table", "agreement", 3
     ),
-    "leaf-spine": BenchPart("a permutation of 1024 hosts, simulated", "simulator", 3, root=False),
+    "leaf-spine": BenchPart("a permutation of 1024 hosts, simulated", "cost", 3, root=False),
 }
 
 

@@ -27,7 +27,6 @@ from testbed.studies.paper.experiments.drawing import (
     limit_line,
     new_panels,
 )
-from testbed.studies.paper.fabrics import PFC
 from testbed.studies.paper.figure import (
     RATIO,
     Check,
@@ -38,7 +37,7 @@ from testbed.studies.paper.figure import (
     between,
     shown,
 )
-from testbed.studies.paper.rows import row
+from testbed.studies.paper.rows import PFC, row
 
 RING = ("h0", "h4", "h1", "h5", "h2", "h6", "h3", "h7")
 """Every hop of it is between racks."""

@@ -33,9 +33,8 @@ from testbed.studies.paper.experiments.drawing import (
     stall_rtts,
     us_per_s,
 )
-from testbed.studies.paper.fabrics import paths_in_use
 from testbed.studies.paper.figure import Check, PaperFigure, Variant, at_most, costs_less, shown
-from testbed.studies.paper.rows import row
+from testbed.studies.paper.rows import paths_in_use, row
 
 UNDISTURBED = Variant("job-undisturbed", "job-undisturbed")
 FABRIC_FLAPS = Variant("job-fabric-flaps", "job-fabric-flaps", slowed=3.0)

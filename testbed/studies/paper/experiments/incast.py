@@ -26,7 +26,6 @@ from testbed.studies.paper.experiments.drawing import (
     sliding,
     total_bps,
 )
-from testbed.studies.paper.fabrics import ONLY_SIMULATED, XOFF_BDP, without_pause
 from testbed.studies.paper.figure import (
     RATIO,
     Check,
@@ -36,7 +35,7 @@ from testbed.studies.paper.figure import (
     at_most,
     between,
 )
-from testbed.studies.paper.rows import row
+from testbed.studies.paper.rows import ONLY_SIMULATED, XOFF_BDP, row, without_pause
 
 if TYPE_CHECKING:
     from testbed.model.workload import Connections

@@ -14,7 +14,6 @@ from testbed.runs.result import Result
 from testbed.runs.store import Results
 from testbed.studies.paper.experiments import drawing
 from testbed.studies.paper.experiments.drawing import gbps, share, us_per_s
-from testbed.studies.paper.fabrics import paths_in_use
 from testbed.studies.paper.figure import (
     Check,
     PaperFigure,
@@ -24,6 +23,7 @@ from testbed.studies.paper.figure import (
     between,
     shown,
 )
+from testbed.studies.paper.rows import paths_in_use
 
 
 def _lossy_path(data: Mapping[str, Any], seed: int) -> dict[str, Any]:

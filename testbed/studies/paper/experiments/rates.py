@@ -19,8 +19,7 @@ from testbed.studies.paper.experiments.drawing import (
     new_panels,
     only,
 )
-from testbed.studies.paper.fabrics import ONLY_SIMULATED
-from testbed.studies.paper.rows import row
+from testbed.studies.paper.rows import ONLY_SIMULATED, row
 
 NIC_GBPS = 800.0
 """What a host's ports carry together on eight planes, in real Gb/s, headers included."""
