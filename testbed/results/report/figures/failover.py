@@ -46,7 +46,8 @@ def draw(
                 time.ms / 1e3 * per_s, color=style.BLUE, linewidth=1.1, linestyle=(0, (1, 1))
             )
     style.rtt_axis(upper, 0, rtt * per_s, "base RTTs from the fault")
-    upper.set_title(f"{fault_rows.name(fault)}: {flow.flow.name}, every packet")
+    title = f"{fault_rows.name(fault)}: {flow.flow.name}, every packet"
+    style.title(upper, title, over_axis=True)
     lower.set_xlabel(f"time from the fault ({unit.symbol})")
     figure.legend(handles=_legend(), loc="outside lower center", ncols=4)
     stem = f"failover_fault{fault.index}"

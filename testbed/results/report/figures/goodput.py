@@ -59,11 +59,12 @@ def draw(data: RunData, tables: Sequence[FlowTables], summary: Summary) -> Drawi
         axis_rtt = data.base_rtt_s * unit.per_s
         style.rtt_axis(grid[0][1], 0, axis_rtt, "base RTTs from the fault")
         grid[-1][1].set_xlabel(f"time from the fault ({unit.symbol})")
-    for panels, flow in zip(grid, shown, strict=True):
+    for row, (panels, flow) in enumerate(zip(grid, shown, strict=True)):
         _whole_run(panels[0], data, flow, summary)
+        style.title(panels[0], flow.flow.name, over_axis=row == 0)
         if fault is not None:
             _around_fault(panels[1], data, flow, fault)
-            panels[1].set_title(f"around {fault_rows.origin(summary)}")
+            style.title(panels[1], f"around {fault_rows.origin(summary)}", over_axis=row == 0)
         style.real_rate_axis(panels[-1], summary.dilation)
     top = max(flow.ideal.undamaged_bps for flow in shown) / 1e6
     grid[0][0].set_ylim(0, top * 1.22)
@@ -133,7 +134,6 @@ def _whole_run(axes: Axes, data: RunData, flow: FlowTables, summary: Summary) ->
     _allowed(axes, flow, moments, moments)
     _faults(axes, fault_rows.measured(summary), end)
     axes.spines["top"].set_visible(False)
-    axes.set_title(flow.flow.name)
     axes.set_ylabel("goodput (Mbit/s)")
     axes.set_xlim(0, end)
 

@@ -84,7 +84,7 @@ def _whole_run(axes: Axes, data: RunData, link: LinkSummary, samples: pl.DataFra
     axes.set_xlim(0, data.end_s)
     axes.set_ylim(0, None)
     axes.set_ylabel("backlog (BDP)")
-    axes.set_title(link.direction)
+    style.title(axes, link.direction)
 
 
 def _fullest(axes: Axes, data: RunData, link: LinkSummary, samples: pl.DataFrame) -> None:

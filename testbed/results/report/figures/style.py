@@ -11,7 +11,6 @@ import matplotlib as mpl
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.backends.backend_pdf import FigureCanvasPdf
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.collections import PolyCollection
 from matplotlib.figure import Figure
@@ -111,6 +110,8 @@ def write(figure: Figure, file: Path, title: str) -> None:
         metadata = {"Date": None, "Title": title, "Creator": "mrc-testbed"}
         FigureCanvasSVG(figure).print_svg(file, metadata=metadata)  # type: ignore[no-untyped-call]
     elif file.suffix == ".pdf":
+        from matplotlib.backends.backend_pdf import FigureCanvasPdf  # noqa: PLC0415 - fontTools
+
         facts = {"CreationDate": None, "Title": title, "Creator": "mrc-testbed", "Producer": None}
         FigureCanvasPdf(figure).print_pdf(file, metadata=facts)  # type: ignore[no-untyped-call]
     else:
@@ -256,6 +257,20 @@ def rtt_axis(axes: Axes, zero: float, unit: float, label: str) -> None:
     top = axes.secondary_xaxis("top", functions=_scale(zero, unit))
     top.set_xlabel(label, color=GREY, fontsize=7.5)
     top.tick_params(colors=GREY, labelsize=7)
+
+
+def title(axes: Axes, text: str, *, over_axis: bool = False) -> None:
+    """Write the title of a panel, which may have an axis in base RTTs on top.
+
+    Matplotlib would find the same place by measuring all labels of the panel, each time it is
+    drawn.
+    """
+    pad = mpl.rcParams["axes.titlepad"]
+    axes.set_title(text, y=1.0, pad=pad + _RTT_AXIS_PT if over_axis else pad)
+
+
+_RTT_AXIS_PT = 23.7
+"""The height of an axis in base RTTs, with its labels, in points."""
 
 
 def real_rate_axis(axes: Axes, dilation: float) -> None:
