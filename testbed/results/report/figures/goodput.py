@@ -15,7 +15,7 @@ from testbed.results.analysis.delivery import Floats
 from testbed.results.analysis.fault_metrics import FlowTables
 from testbed.results.records import ARRIVALS
 from testbed.results.report.figures import fault_rows, style
-from testbed.results.report.figures.style import Drawing
+from testbed.results.report.figures.style import Drawing, Drawn
 from testbed.results.run_data import RunData
 
 MAX_FLOWS = 4
@@ -30,7 +30,7 @@ LABELLED_LEFT = 0.6
 """Share of the axis from which on a label stands left of its mark, for lack of room."""
 
 
-def draw(data: RunData, tables: Sequence[FlowTables], summary: Summary) -> Drawing | None:
+def draw(data: RunData, tables: Sequence[FlowTables], summary: Summary) -> Drawn | None:
     """Draw `goodput`: a row for each flow; none where programs have opened no queue pair."""
     if not tables:
         return None
@@ -70,12 +70,11 @@ def draw(data: RunData, tables: Sequence[FlowTables], summary: Summary) -> Drawi
     grid[0][0].set_ylim(0, top * 1.22)
     handles, labels = grid[0][0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=min(len(labels), 6))
-    style.save(figure, data.figures, "goodput", summary)
     text = _caption(data, shown, tables, fault)
     if late := fault_rows.too_late(summary):
         names = ", ".join(map(fault_rows.name, late))
         text += f" Not measured: {names}, as the last byte had arrived before it took effect."
-    return Drawing("goodput", "Goodput over time", text)
+    return figure, Drawing("goodput", "Goodput over time", text)
 
 
 def _caption(

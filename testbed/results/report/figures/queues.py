@@ -13,7 +13,7 @@ from testbed.model.summary import LinkSummary, Summary
 from testbed.model.units import NS_PER_S, show_duration
 from testbed.results.records import QUEUES
 from testbed.results.report.figures import style
-from testbed.results.report.figures.style import Drawing
+from testbed.results.report.figures.style import Drawing, Drawn
 from testbed.results.run_data import RunData
 
 ZOOM_RTTS = 6.0
@@ -27,7 +27,7 @@ _EVENTS = (
 )
 
 
-def draw(data: RunData, summary: Summary) -> Drawing | None:
+def draw(data: RunData, summary: Summary) -> Drawn | None:
     """Draw `queues`: a row for each kind of port; None where nothing ever waited."""
     samples = data.tables[QUEUES].filter(pl.col("t").is_between(0, data.end_s))
     shown = _busiest(data.topology, summary, set(samples["direction"].unique()))
@@ -49,8 +49,7 @@ def draw(data: RunData, summary: Summary) -> Drawing | None:
     }
     if legend:
         figure.legend(legend.values(), legend.keys(), loc="outside lower center", ncols=len(legend))
-    style.save(figure, data.figures, "queues", summary)
-    return Drawing("queues", "Queues of the switches", _caption(data, shown))
+    return figure, Drawing("queues", "Queues of the switches", _caption(data, shown))
 
 
 def _busiest(topology: Topology, summary: Summary, sampled: set[str]) -> list[LinkSummary]:

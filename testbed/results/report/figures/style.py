@@ -71,11 +71,15 @@ _RC: dict[str, Any] = {
 
 @dataclass(frozen=True, slots=True)
 class Drawing:
-    """A figure as written: `<stem>.svg` and `<stem>.png` in the run's figures directory."""
+    """A figure as written: `<stem>.png` in the run's figures directory, maybe `<stem>.svg`."""
 
     stem: str
     title: str
     caption: str
+
+
+Drawn = tuple[Figure, Drawing]
+"""A figure of a run, and what the report says of it."""
 
 
 @contextmanager
@@ -121,13 +125,18 @@ def write(figure: Figure, file: Path, title: str) -> None:
         figure.dpi = on_screen
 
 
-def save(figure: Figure, directory: Path, stem: str, summary: Summary) -> None:
-    """Write a run's figure as SVG and PNG, marked if the run is simulated or not trusted."""
+def save(figure: Figure, directory: Path, stem: str, summary: Summary, *, svg: bool) -> None:
+    """Write a run's figure as PNG, marked if the run is simulated or not trusted.
+
+    With `svg`, or if there was one, as SVG too: to write it takes a third of the whole time.
+    """
     _mark(figure, summary)
     directory.mkdir(exist_ok=True)
     write(figure, directory / f"{stem}.png", stem)
-    figure.set_layout_engine("none")  # laid out once: it takes as long as drawing
-    write(figure, directory / f"{stem}.svg", stem)
+    vector = directory / f"{stem}.svg"
+    if svg or vector.exists():
+        figure.set_layout_engine("none")  # laid out once: it takes as long as drawing
+        write(figure, vector, stem)
 
 
 def _mark(figure: Figure, summary: Summary) -> None:
