@@ -349,6 +349,9 @@ def report(
         Path,
         typer.Argument(metavar="RUN", help="A run's directory, its scenario's, or SERIES/CASE."),
     ],
+    svg: Annotated[
+        bool, typer.Option("--svg", help="Draw the figures, also in the report, as SVG too.")
+    ] = False,
     require_trusted: RequireTrusted = False,
     as_json: Json = False,
 ) -> None:
@@ -370,7 +373,7 @@ def report(
             expected = "a run that is over and that nobody else analyses at this moment"
             raise InputError.of("RUN", str(run.path), expected)
         progress("analysing", 0.0)
-        summary = analyse(run.path, require_trusted=require_trusted)
+        summary = analyse(run.path, svg=svg, require_trusted=require_trusted)
     if as_json:
         print_json(summary.model_dump(mode="json"))
     else:

@@ -9,7 +9,9 @@ if TYPE_CHECKING:
     from testbed.model.summary import Summary
 
 
-def analyse(run_directory: Path, *, drawn: bool = True, require_trusted: bool = False) -> "Summary":
+def analyse(
+    run_directory: Path, *, drawn: bool = True, svg: bool = False, require_trusted: bool = False
+) -> "Summary":
     """Analyse a run from its records: figures, `report.html`, `junit.xml`, last `summary.json`.
 
     It only reads what the run recorded, so it can be repeated at any time. Where a run was killed
@@ -18,6 +20,7 @@ def analyse(run_directory: Path, *, drawn: bool = True, require_trusted: bool = 
     Args:
         run_directory: the run's.
         drawn: whether to make figures and report, which take longer than the rest of the analysis.
+        svg: whether figures, also those in the report, are drawn as SVG too.
         require_trusted: whether a degraded run is an error in `junit.xml`.
 
     Raises:
@@ -43,7 +46,7 @@ def analyse(run_directory: Path, *, drawn: bool = True, require_trusted: bool = 
             from testbed.results.report.figures import draw_all  # noqa: PLC0415
             from testbed.results.report.run_report import render  # noqa: PLC0415
 
-            drawings = draw_all(data, tables, summary)
+            drawings = draw_all(data, tables, summary, svg=svg)
             run.write(REPORT, render(data, summary, drawings))
         run.write(JUNIT, junit(summary, require_trusted=require_trusted))
         run.write(SUMMARY, summary.model_dump_json(indent=2) + "\n")

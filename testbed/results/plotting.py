@@ -44,7 +44,11 @@ def _load() -> None:
             remedy = "name one that can be written to: MPLCONFIGDIR=DIR or TMPDIR=DIR"
             raise MachineError(what, remedy) from error
     with suppress(ValueError, OSError):  # Matplotlib says what is wrong with the file
-        mpl.rcParams.update(mpl.rc_params())
+        settings = dict(mpl.rc_params())
+        # Where nobody has chosen a backend, Matplotlib would load pyplot to find one that works.
+        if not isinstance(settings["backend"], str):
+            del settings["backend"]
+        mpl.rcParams.update(settings)
         if backend := os.environ.get(_BACKEND):
             mpl.rcParams["backend"] = backend
 

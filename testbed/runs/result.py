@@ -175,7 +175,7 @@ class Result:
         from testbed.results.report.figures import draw_all
 
         data = self.data
-        drawn = draw_all(data, self.flows, self.summary)
+        drawn = draw_all(data, self.flows, self.summary, svg=True)
         return Figures(
             {
                 picture.stem: Figure(

@@ -93,7 +93,7 @@ def _assert_drawn(summary: dict[str, Any]) -> None:
     report = (run / "report.html").read_text()
     assert LINK in report
     assert 'src="http' not in report
-    assert {figure.suffix for figure in (run / "figures").iterdir()} == {".png", ".svg"}
+    assert {figure.suffix for figure in (run / "figures").iterdir()} == {".png"}
 
 
 @pytest.mark.alone

@@ -54,7 +54,7 @@ class Page(HTMLParser):
 def analysed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Summary]:
     directory = tmp_path_factory.mktemp("results") / "link-failure" / "20260101T120000-1"
     generate(directory, Plan())
-    return directory, analyse(directory)
+    return directory, analyse(directory, svg=True)
 
 
 def test_it_writes_all_that_the_user_looks_at(analysed: tuple[Path, Summary]) -> None:
@@ -208,7 +208,9 @@ def test_every_kind_of_run_gets_its_report(tmp_path: Path, plan: Plan) -> None:
     summary = analyse(tmp_path / "run")
     page = Page((tmp_path / "run" / "report.html").read_text())
     assert summary.verdict in page.text
-    drawn = len(list((tmp_path / "run" / "figures").glob("failover_*.svg")))
+    assert all(source.startswith("data:image/png;base64,") for source in page.sources)
+    assert {path.suffix for path in (tmp_path / "run" / "figures").iterdir()} == {".png"}
+    drawn = len(list((tmp_path / "run" / "figures").glob("failover_*")))
     assert drawn == sum(fault.flows_affected > 0 for fault in summary.faults)
     noticed = any(flow.evs_detected for fault in summary.faults for flow in fault.flows)
     assert ("left the active set and send no more" in page.text) == noticed
@@ -232,7 +234,7 @@ def test_without_any_fault_in_the_measured_time_there_is_nothing_to_zoom_in_on(
     late = Failure(at=4.0, until=None, detect=None)
     plan = Plan(failures=(late,), duration=5.0, stops_at=3.0, pairs=ONE_WAY)
     generate(tmp_path / "run", plan)
-    analyse(tmp_path / "run")
+    analyse(tmp_path / "run", svg=True)
     text = Page((tmp_path / "run" / "report.html").read_text()).text
     assert "No fault took effect in the measured time." in text
     assert "around the fault" not in (tmp_path / "run" / "figures" / "goodput.svg").read_text()
@@ -241,7 +243,7 @@ def test_without_any_fault_in_the_measured_time_there_is_nothing_to_zoom_in_on(
 def test_figures_of_a_run_that_is_not_trusted_say_so(tmp_path: Path) -> None:
     plan = Plan(duration=3.0, failures=(), unexplained_drops=3, pairs=ONE_WAY)
     generate(tmp_path / "run", plan)
-    summary = analyse(tmp_path / "run")
+    summary = analyse(tmp_path / "run", svg=True)
     assert summary.verdict == "degraded"
     for path in (tmp_path / "run" / "figures").glob("*.svg"):
         assert "DEGRADED RUN: raw_socket of h0 dropped 3 packets" in path.read_text()

@@ -8,7 +8,7 @@ import pytest
 from testbed.model.summary import FaultSummary, Summary
 from testbed.results.analysis.metrics import flow_tables, summarise
 from testbed.results.report.figures import ev_states, fault_rows, goodput
-from testbed.results.report.figures.style import style
+from testbed.results.report.figures.style import style, write
 from testbed.results.run_data import load_run
 
 from .synthetic import Failure, Plan, generate
@@ -80,14 +80,18 @@ def test_the_figures_of_a_run_name_its_rows(tmp_path: Path) -> None:
     data = load_run(run)
     tables = flow_tables(data)
     summary = summarise(data, tables)
+    file = tmp_path / "drawn.svg"
     with style():
-        drawings = goodput.draw(data, tables, summary), ev_states.draw(data, tables[0], summary)
-    for drawing in drawings:
-        assert drawing is not None
-        root = ET.parse(run / "figures" / f"{drawing.stem}.svg").getroot()  # noqa: S314 - our own
-        text = ["".join(node.itertext()) for node in root.iter(f"{SVG}text")]
-        assert [text.count(f"blackhole {failure.target}") for failure in failures] == [1] * 5
-        assert "base RTTs from the first fault" in text
+        for drawn in (
+            goodput.draw(data, tables, summary),
+            ev_states.draw(data, tables[0], summary),
+        ):
+            assert drawn is not None
+            write(drawn[0], file, "")
+            root = ET.parse(file).getroot()  # noqa: S314 - our own
+            text = ["".join(node.itertext()) for node in root.iter(f"{SVG}text")]
+            assert [text.count(f"blackhole {failure.target}") for failure in failures] == [1] * 5
+            assert "base RTTs from the first fault" in text
 
 
 def test_a_flow_that_a_fault_did_not_meet_is_drawn_beside_those_that_it_did(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.lines import Line2D
 
 import testbed
-from testbed.results.report.figures.style import new_figure, rtt_axis, style, write
+from testbed.results.report.figures.style import new_figure, rtt_axis, style, title, write
 from tests.commands import completed
 
 PACKAGE = Path(testbed.__file__).parent
@@ -91,6 +91,25 @@ def test_labels_are_measured_once_and_panels_are_where_matplotlib_puts_them(
     assert len(measured) == 4
 
 
+@pytest.mark.parametrize("over_axis", [False, True])
+def test_titles_are_where_matplotlib_puts_them(over_axis: bool) -> None:
+    bottoms = []
+    for ours in (False, True):
+        with style():
+            figure = new_figure(2.0)
+            axes = figure.add_subplot()
+            if over_axis:
+                rtt_axis(axes, 0, 0.1, "base RTTs from the fault")
+            if ours:
+                title(axes, "h0 → h4", over_axis=over_axis)
+            else:
+                axes.set_title("h0 → h4")
+            FigureCanvasAgg(figure).draw()  # type: ignore[no-untyped-call]
+            above = axes._left_title.get_window_extent()  # type: ignore[attr-defined]
+            bottoms.append((above.y0 - axes.get_window_extent().y1) * 72 / figure.dpi)
+    assert bottoms[0] == pytest.approx(bottoms[1], abs=0.5)
+
+
 DRAW = """
 import sys
 from importlib import import_module
@@ -129,9 +148,10 @@ def test_settings_that_cannot_be_read_end_nothing(tmp_path: Path, module: str, w
 def test_settings_that_can_be_read_are_those_of_other_figures(tmp_path: Path) -> None:
     (tmp_path / "matplotlibrc").write_text("lines.linewidth: 7\n")
     code = (
-        "import os; here = os.getcwd()\n"
+        "import os, sys; here = os.getcwd()\n"
         "import testbed.drawings, matplotlib\n"
         "assert os.getcwd() == here\n"
+        "assert 'matplotlib.pyplot' not in sys.modules\n"
         "assert os.environ['MPLBACKEND'] == 'svg' and 'MATPLOTLIBRC' not in os.environ\n"
         "assert matplotlib.rcParams['lines.linewidth'] == 7\n"
         "assert matplotlib.rcParams._get('backend') == 'svg'\n"

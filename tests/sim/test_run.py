@@ -54,7 +54,7 @@ def _check(simulation: Simulation, outcome: SimulationOutcome) -> None:
 
 def test_a_dead_path_is_noticed_and_analysed_like_an_emulated_run(tmp_path: Path) -> None:
     outcome = simulate(_link_failure(), tmp_path)
-    summary = analyse(tmp_path)
+    summary = analyse(tmp_path, svg=True)
     assert summary.simulated
     assert (summary.verdict, summary.reasons) == ("trusted", ())
     assert summary.integrity.intact

@@ -57,7 +57,7 @@ def test_a_workload_runs(
         assert (flow.bytes_lost, flow.bytes_corrupted, flow.errors) == (0, 0, ())
     drawn = kind == "step"  # operations are drawn alike
     summary = analyse(tmp_path, drawn=drawn)
-    assert (tmp_path / "figures/operations.svg").exists() is drawn
+    assert (tmp_path / "figures/operations.png").exists() is drawn
     assert (summary.verdict, summary.reasons) == ("trusted", ())
     assert [operation.kind for operation in summary.operations] == ([kind] if kind else [])
     for operation in summary.operations:
@@ -122,7 +122,8 @@ def test_a_rank_without_messages_computes_and_what_never_ends_is_drawn(
         "rank 2 {\ncalc 0\n}\nrank 3 {\nr: recv 1b from -1\nc: calc 10\nc requires r\n}\n"
     )
     simulate(_goal(file), tmp_path)
-    counts = {each.kind: (each.count, each.planned) for each in analyse(tmp_path).operations}
+    operations = analyse(tmp_path, svg=True).operations
+    counts = {each.kind: (each.count, each.planned) for each in operations}
     assert counts == {"send": (1, 1), "recv": (0, 2), "calc": (1, 2)}
     assert "<image" not in (tmp_path / "figures/operations.svg").read_text()
     monkeypatch.setattr(style, "RASTER_ABOVE", 0)

@@ -18,7 +18,7 @@ PROGRAMS = "programs"
 """What the programs of a scenario print, a file for each host."""
 
 FIGURES = "figures"
-"""Figures as PNG and SVG."""
+"""Figures as PNG, and as SVG if somebody asked."""
 
 MANIFEST = "manifest.json"
 """What the run was made of (`Manifest`); the first file that is written."""

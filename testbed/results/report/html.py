@@ -37,7 +37,7 @@ def template(name: str, *packages: str, escaped: bool = True, **filters: Any) ->
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """A figure with the content of its SVG file as a data URL."""
+    """A figure with the content of its file as a data URL: as SVG where it was drawn as such."""
 
     title: str
     caption: str
@@ -45,9 +45,11 @@ class Picture:
 
     @classmethod
     def of(cls, drawing: "Drawing", figures: Path) -> "Picture":
-        encoded = base64.b64encode((figures / f"{drawing.stem}.svg").read_bytes()).decode()
-        source = f"data:image/svg+xml;base64,{encoded}"
-        return cls(drawing.title, drawing.caption, source)
+        file, kind = figures / f"{drawing.stem}.svg", "svg+xml"
+        if not file.exists():
+            file, kind = file.with_suffix(".png"), "png"
+        encoded = base64.b64encode(file.read_bytes()).decode()
+        return cls(drawing.title, drawing.caption, f"data:image/{kind};base64,{encoded}")
 
 
 def number(value: float | None, digits: int = 0) -> str:

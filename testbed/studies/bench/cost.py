@@ -328,7 +328,7 @@ def _analyse(directory: Path, stages: Stages) -> None:
     from testbed.results.report.figures import draw_all  # noqa: PLC0415
     from testbed.results.report.run_report import render  # noqa: PLC0415
 
-    render(data, summary, draw_all(data, tables, summary))
+    render(data, summary, draw_all(data, tables, summary, svg=False))
     stages.end("drawing")
 
 

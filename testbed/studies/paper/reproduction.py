@@ -95,7 +95,7 @@ def _measure(
     worst = max(summaries, key=lambda summary: STATES.index(summary.verdict))
     with style():
         drawing = figure.draw(*(by_seed[seed] for seed in seeds))
-        save(drawing, outcome_store.directory, figure.stem, worst)
+        save(drawing, outcome_store.directory, figure.stem, worst, svg=True)
     checked = tuple(CheckOutcome.of(figure, check) for check in checks)
     return {"checks": checked, "seeds": tuple(complete), "drawn": drawn}
 

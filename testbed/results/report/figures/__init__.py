@@ -1,9 +1,9 @@
-"""The figures of a run as SVG and PNG, with captions that say what to look for."""
+"""The figures of a run, with captions that say what to look for."""
 
 import testbed.results.plotting  # noqa: F401 - before Matplotlib
 
 # isort: split
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from testbed.model.summary import FaultSummary, FlowFault, Summary
 from testbed.results.analysis.fault_metrics import FlowTables
@@ -16,7 +16,7 @@ from testbed.results.report.figures import (
     queues,
     style,
 )
-from testbed.results.report.figures.style import Drawing
+from testbed.results.report.figures.style import Drawing, Drawn
 from testbed.results.run_data import RunData
 
 MAX_EV_FIGURES = 2
@@ -26,7 +26,23 @@ MAX_FAILOVERS = 4
 __all__ = ["Drawing", "draw_all"]
 
 
-def draw_all(data: RunData, tables: Sequence[FlowTables], summary: Summary) -> tuple[Drawing, ...]:
+def draw_all(
+    data: RunData, tables: Sequence[FlowTables], summary: Summary, *, svg: bool
+) -> tuple[Drawing, ...]:
+    """Draw the figures of a run as PNG, and with `svg` as SVG too."""
+    drawings = []
+    with style.style():
+        for drawn in _figures(data, tables, summary):
+            if drawn is not None:
+                figure, drawing = drawn
+                style.save(figure, data.figures, drawing.stem, summary, svg=svg)
+                drawings.append(drawing)
+    return tuple(drawings)
+
+
+def _figures(
+    data: RunData, tables: Sequence[FlowTables], summary: Summary
+) -> Iterator[Drawn | None]:
     by_flow = {flow.flow.flow: flow for flow in tables}
     effective = [fault for fault in summary.faults if fault.flows]
     worst = sorted(
@@ -35,16 +51,15 @@ def draw_all(data: RunData, tables: Sequence[FlowTables], summary: Summary) -> t
         reverse=True,
     )[:MAX_FAILOVERS]
     worst.sort(key=lambda item: item[0].index)
-    with style.style():
-        drawings = (
-            goodput.draw(data, tables, summary) if tables else None,
-            operations.draw(data, summary),
-            *(failover.draw(data, by_flow[f.flow], fault, f, summary) for fault, f in worst),
-            *(ev_states.draw(data, flow, summary) for flow in _for_ev_states(tables, effective)),
-            queues.draw(data, summary),
-            link_health.draw(data, summary) if summary.localisation is not None else None,
-        )
-    return tuple(drawing for drawing in drawings if drawing is not None)
+    yield goodput.draw(data, tables, summary)
+    yield operations.draw(data, summary)
+    for fault, effect in worst:
+        yield failover.draw(data, by_flow[effect.flow], fault, effect)
+    for flow in _for_ev_states(tables, effective):
+        yield ev_states.draw(data, flow, summary)
+    yield queues.draw(data, summary)
+    if summary.localisation is not None:
+        yield link_health.draw(data)
 
 
 def _worst_flow(fault: FaultSummary) -> FlowFault:

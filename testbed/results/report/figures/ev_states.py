@@ -12,7 +12,7 @@ from testbed.model.summary import FaultSummary, Summary
 from testbed.results.analysis.delivery import Span
 from testbed.results.analysis.fault_metrics import FlowTables
 from testbed.results.report.figures import fault_rows, style
-from testbed.results.report.figures.style import Drawing
+from testbed.results.report.figures.style import Drawing, Drawn
 from testbed.results.run_data import RunData
 
 MAX_ROWS = 64
@@ -29,7 +29,7 @@ _LOOKS: dict[str, dict[str, Any]] = {
 """How bars of each state look, and of both roles of GOOD."""
 
 
-def draw(data: RunData, flow: FlowTables, summary: Summary) -> Drawing:
+def draw(data: RunData, flow: FlowTables, summary: Summary) -> Drawn:
     """Draw `ev_states_flow<n>`."""
     faults = fault_rows.measured(summary)
     many = fault_rows.rows(summary)
@@ -77,8 +77,7 @@ def draw(data: RunData, flow: FlowTables, summary: Summary) -> Drawing:
     handles = [Patch(label=state, **look) for state, look in _LOOKS.items() if state in shown]
     figure.legend(handles=handles, loc="outside lower center", ncols=5)
     stem = f"ev_states_flow{flow.flow.flow}"
-    style.save(figure, data.figures, stem, summary)
-    return Drawing(stem, f"EV states, {flow.flow.name}", _caption(flow, evs))
+    return figure, Drawing(stem, f"EV states, {flow.flow.name}", _caption(flow, evs))
 
 
 def _changes(faults: Sequence[FaultSummary], end: float) -> list[tuple[float, str]]:

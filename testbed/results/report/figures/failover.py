@@ -8,21 +8,19 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from testbed.model.summary import FaultSummary, FlowFault, Summary
+from testbed.model.summary import FaultSummary, FlowFault
 from testbed.results.analysis.delivery import delivered_point
 from testbed.results.analysis.fault_metrics import FlowTables
 from testbed.results.records import ARRIVALS
 from testbed.results.report.figures import fault_rows, style
 from testbed.results.report.figures.goodput import marks, zoom
-from testbed.results.report.figures.style import Drawing
+from testbed.results.report.figures.style import Drawing, Drawn
 from testbed.results.run_data import RunData
 
 MAX_EV_ROWS = 12
 
 
-def draw(
-    data: RunData, flow: FlowTables, fault: FaultSummary, effect: FlowFault, summary: Summary
-) -> Drawing:
+def draw(data: RunData, flow: FlowTables, fault: FaultSummary, effect: FlowFault) -> Drawn:
     """Draw `failover_fault<n>`: one flow, from shortly before a fault until it is over."""
     start, healed = fault_rows.in_force(fault)
     rtt = data.base_rtt_s
@@ -46,13 +44,13 @@ def draw(
                 time.ms / 1e3 * per_s, color=style.BLUE, linewidth=1.1, linestyle=(0, (1, 1))
             )
     style.rtt_axis(upper, 0, rtt * per_s, "base RTTs from the fault")
-    upper.set_title(f"{fault_rows.name(fault)}: {flow.flow.name}, every packet")
+    title = f"{fault_rows.name(fault)}: {flow.flow.name}, every packet"
+    style.title(upper, title, over_axis=True)
     lower.set_xlabel(f"time from the fault ({unit.symbol})")
     figure.legend(handles=_legend(), loc="outside lower center", ncols=4)
     stem = f"failover_fault{fault.index}"
-    style.save(figure, data.figures, stem, summary)
     title = f"Failover, packet by packet: {fault.kind} of {fault.target}"
-    return Drawing(stem, title, _caption(fault, effect))
+    return figure, Drawing(stem, title, _caption(fault, effect))
 
 
 def _caption(fault: FaultSummary, effect: FlowFault) -> str:

@@ -15,7 +15,7 @@ from testbed.results.analysis.delivery import Floats
 from testbed.results.analysis.fault_metrics import FlowTables
 from testbed.results.records import ARRIVALS
 from testbed.results.report.figures import fault_rows, style
-from testbed.results.report.figures.style import Drawing
+from testbed.results.report.figures.style import Drawing, Drawn
 from testbed.results.run_data import RunData
 
 MAX_FLOWS = 4
@@ -30,7 +30,7 @@ LABELLED_LEFT = 0.6
 """Share of the axis from which on a label stands left of its mark, for lack of room."""
 
 
-def draw(data: RunData, tables: Sequence[FlowTables], summary: Summary) -> Drawing | None:
+def draw(data: RunData, tables: Sequence[FlowTables], summary: Summary) -> Drawn | None:
     """Draw `goodput`: a row for each flow; none where programs have opened no queue pair."""
     if not tables:
         return None
@@ -59,22 +59,22 @@ def draw(data: RunData, tables: Sequence[FlowTables], summary: Summary) -> Drawi
         axis_rtt = data.base_rtt_s * unit.per_s
         style.rtt_axis(grid[0][1], 0, axis_rtt, "base RTTs from the fault")
         grid[-1][1].set_xlabel(f"time from the fault ({unit.symbol})")
-    for panels, flow in zip(grid, shown, strict=True):
+    for row, (panels, flow) in enumerate(zip(grid, shown, strict=True)):
         _whole_run(panels[0], data, flow, summary)
+        style.title(panels[0], flow.flow.name, over_axis=row == 0)
         if fault is not None:
             _around_fault(panels[1], data, flow, fault)
-            panels[1].set_title(f"around {fault_rows.origin(summary)}")
+            style.title(panels[1], f"around {fault_rows.origin(summary)}", over_axis=row == 0)
         style.real_rate_axis(panels[-1], summary.dilation)
     top = max(flow.ideal.undamaged_bps for flow in shown) / 1e6
     grid[0][0].set_ylim(0, top * 1.22)
     handles, labels = grid[0][0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=min(len(labels), 6))
-    style.save(figure, data.figures, "goodput", summary)
     text = _caption(data, shown, tables, fault)
     if late := fault_rows.too_late(summary):
         names = ", ".join(map(fault_rows.name, late))
         text += f" Not measured: {names}, as the last byte had arrived before it took effect."
-    return Drawing("goodput", "Goodput over time", text)
+    return figure, Drawing("goodput", "Goodput over time", text)
 
 
 def _caption(
@@ -133,7 +133,6 @@ def _whole_run(axes: Axes, data: RunData, flow: FlowTables, summary: Summary) ->
     _allowed(axes, flow, moments, moments)
     _faults(axes, fault_rows.measured(summary), end)
     axes.spines["top"].set_visible(False)
-    axes.set_title(flow.flow.name)
     axes.set_ylabel("goodput (Mbit/s)")
     axes.set_xlim(0, end)
 

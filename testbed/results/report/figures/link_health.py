@@ -12,11 +12,10 @@ from matplotlib.colors import LinearSegmentedColormap, LogNorm
 from matplotlib.patches import Patch
 
 from testbed.model.fabric.names import link_of
-from testbed.model.summary import Summary
 from testbed.results.analysis.link_metrics import Accusation, accusations, faulty_links
 from testbed.results.records import PROBES
 from testbed.results.report.figures import style
-from testbed.results.report.figures.style import Drawing
+from testbed.results.report.figures.style import Drawing, Drawn
 from testbed.results.run_data import RunData
 
 MAX_ROWS = 48
@@ -26,7 +25,7 @@ _LOSS = LinearSegmentedColormap.from_list("loss", ["#fbe3b0", style.ORANGE, styl
 _SCALE = LogNorm(1e-3, 1.0)
 
 
-def draw(data: RunData, summary: Summary) -> Drawing:
+def draw(data: RunData) -> Drawn:
     """Draw `link_health`."""
     raised = accusations(data)
     lost = _lost_probes(data)
@@ -55,8 +54,7 @@ def draw(data: RunData, summary: Summary) -> Drawing:
         Patch(facecolor=style.BLUE, edgecolor="none", label="a lost probe crossed it"),
     ]
     figure.legend(handles=handles, loc="outside lower center", ncols=3)
-    style.save(figure, data.figures, "link_health", summary)
-    return Drawing("link_health", "Health of links, by probes", _caption(data, rows))
+    return figure, Drawing("link_health", "Health of links, by probes", _caption(data, rows))
 
 
 def _lost_probes(data: RunData) -> pl.DataFrame:

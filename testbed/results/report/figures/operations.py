@@ -8,11 +8,11 @@ from testbed.model.summary.unit import MS, NEVER, US
 from testbed.results.analysis.operations import completed
 from testbed.results.records import OPERATIONS
 from testbed.results.report.figures import fault_rows, style
-from testbed.results.report.figures.style import Drawing
+from testbed.results.report.figures.style import Drawing, Drawn
 from testbed.results.run_data import RunData
 
 
-def draw(data: RunData, summary: Summary) -> Drawing | None:
+def draw(data: RunData, summary: Summary) -> Drawn | None:
     """Draw `operations`: a row for each kind of which some were finished; None if none were."""
     operations = completed(data.tables[OPERATIONS])
     if operations.is_empty():
@@ -47,8 +47,7 @@ def draw(data: RunData, summary: Summary) -> Drawing | None:
         distribution.set_ylim(0, 1.02)
         distribution.set_xlabel(f"completion time ({unit.symbol})")
         distribution.set_ylabel("share finished")
-    style.save(figure, data.figures, "operations", summary)
-    return Drawing("operations", "Completion times", _caption(summary))
+    return figure, Drawing("operations", "Completion times", _caption(summary))
 
 
 def _caption(summary: Summary) -> str:

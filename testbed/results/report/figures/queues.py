@@ -12,7 +12,7 @@ from testbed.model.summary import LinkSummary, Summary
 from testbed.model.units import NS_PER_S, show_duration
 from testbed.results.records import QUEUES
 from testbed.results.report.figures import style
-from testbed.results.report.figures.style import Drawing
+from testbed.results.report.figures.style import Drawing, Drawn
 from testbed.results.run_data import RunData
 
 ZOOM_RTTS = 6.0
@@ -26,7 +26,7 @@ _EVENTS = (
 )
 
 
-def draw(data: RunData, summary: Summary) -> Drawing | None:
+def draw(data: RunData, summary: Summary) -> Drawn | None:
     """Draw `queues`: a row for each kind of port; None where nothing ever waited."""
     samples = data.tables[QUEUES].filter(pl.col("t").is_between(0, data.end_s))
     shown = _busiest(data.topology, summary, set(samples["direction"].unique()))
@@ -48,8 +48,7 @@ def draw(data: RunData, summary: Summary) -> Drawing | None:
     }
     if legend:
         figure.legend(legend.values(), legend.keys(), loc="outside lower center", ncols=len(legend))
-    style.save(figure, data.figures, "queues", summary)
-    return Drawing("queues", "Queues of the switches", _caption(data, shown))
+    return figure, Drawing("queues", "Queues of the switches", _caption(data, shown))
 
 
 def _busiest(topology: Topology, summary: Summary, sampled: set[str]) -> list[LinkSummary]:
@@ -83,7 +82,7 @@ def _whole_run(axes: Axes, data: RunData, link: LinkSummary, samples: pl.DataFra
     axes.set_xlim(0, data.end_s)
     axes.set_ylim(0, None)
     axes.set_ylabel("backlog (BDP)")
-    axes.set_title(link.direction)
+    style.title(axes, link.direction)
 
 
 def _fullest(axes: Axes, data: RunData, link: LinkSummary, samples: pl.DataFrame) -> None:

@@ -16,7 +16,6 @@ import matplotlib as mpl
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.backends.backend_pdf import FigureCanvasPdf
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.collections import PolyCollection
 from matplotlib.figure import Figure
@@ -143,11 +142,15 @@ _RC: dict[str, Any] = {
 
 @dataclass(frozen=True, slots=True)
 class Drawing:
-    """A figure as written: `<stem>.svg` and `<stem>.png` in the run's figures directory."""
+    """A figure as written: `<stem>.png` in the run's figures directory, maybe `<stem>.svg`."""
 
     stem: str
     title: str
     caption: str
+
+
+Drawn = tuple[Figure, Drawing]
+"""A figure of a run, and what the report says of it."""
 
 
 @contextmanager
@@ -182,6 +185,8 @@ def write(figure: Figure, file: Path, title: str) -> None:
         metadata = {"Date": None, "Title": title, "Creator": "mrc-testbed"}
         FigureCanvasSVG(figure).print_svg(file, metadata=metadata)  # type: ignore[no-untyped-call]
     elif file.suffix == ".pdf":
+        from matplotlib.backends.backend_pdf import FigureCanvasPdf  # noqa: PLC0415 - fontTools
+
         facts = {"CreationDate": None, "Title": title, "Creator": "mrc-testbed", "Producer": None}
         FigureCanvasPdf(figure).print_pdf(file, metadata=facts)  # type: ignore[no-untyped-call]
     else:
@@ -191,13 +196,18 @@ def write(figure: Figure, file: Path, title: str) -> None:
         figure.dpi = on_screen
 
 
-def save(figure: Figure, directory: Path, stem: str, summary: Summary) -> None:
-    """Write a run's figure as SVG and PNG, marked if the run is simulated or not trusted."""
+def save(figure: Figure, directory: Path, stem: str, summary: Summary, *, svg: bool) -> None:
+    """Write a run's figure as PNG, marked if the run is simulated or not trusted.
+
+    With `svg`, or if there was one, as SVG too: to write it takes a third of the whole time.
+    """
     _mark(figure, summary)
     directory.mkdir(exist_ok=True)
     write(figure, directory / f"{stem}.png", stem)
-    figure.set_layout_engine("none")  # laid out once: it takes as long as drawing
-    write(figure, directory / f"{stem}.svg", stem)
+    vector = directory / f"{stem}.svg"
+    if svg or vector.exists():
+        figure.set_layout_engine("none")  # laid out once: it takes as long as drawing
+        write(figure, vector, stem)
 
 
 def _mark(figure: Figure, summary: Summary) -> None:
@@ -327,6 +337,20 @@ def rtt_axis(axes: Axes, zero: float, unit: float, label: str) -> None:
     top = axes.secondary_xaxis("top", functions=_scale(zero, unit))
     top.set_xlabel(label, color=GREY, fontsize=7.5)
     top.tick_params(colors=GREY, labelsize=7)
+
+
+def title(axes: Axes, text: str, *, over_axis: bool = False) -> None:
+    """Write the title of a panel, which may have an axis in base RTTs on top.
+
+    Matplotlib would find the same place by measuring all labels of the panel, each time it is
+    drawn.
+    """
+    pad = mpl.rcParams["axes.titlepad"]
+    axes.set_title(text, y=1.0, pad=pad + _RTT_AXIS_PT if over_axis else pad)
+
+
+_RTT_AXIS_PT = 23.7
+"""The height of an axis in base RTTs, with its labels, in points."""
 
 
 def real_rate_axis(axes: Axes, dilation: float) -> None:
