@@ -128,7 +128,7 @@ def test_the_model_is_the_same_whatever_link_dies(python: str, tmp_path: Path) -
     """The scenario torch-training with fewer hosts and steps; the link dies with its step 3."""
     sums = set[str]()
     for settings in (
-        ("timeline[0].after.number=3", "timeline[0].for=5 s"),
+        ("timeline[0].after.number=3", "timeline[0].at=0 s", "timeline[0].for=5 s"),
         ("timeline=[]",),
     ):
         few = ("workload.hosts=[h0,h4,h1,h5]", "expect={}", f"workload.command[0]={python}")
