@@ -56,10 +56,11 @@ def refused(directory: Path, text: str) -> str:
             "text in UTF-16, expected a topology of htsim\n  remedy: save",
         ),
         (
-            gzip.compress(b""),
+            gzip.compress(b"", mtime=0),
             "compressed data, expected a topology of htsim\n  remedy: unpack it wit",
         ),
     ],
+    ids=["UTF-16", "gzip"],
 )
 def test_what_is_no_text_is_told_with_what_to_do(tmp_path: Path, data: bytes, message: str) -> None:
     file = tmp_path / "x.topo"
