@@ -70,7 +70,7 @@ def doctor(
 
 WITHOUT_ROOT = (
     "simulate, device, study, lab, report, compare, replay, watch, validate, paths, trace, topo",
-    "figures --simulate, figures --list; fault, port and ev of a run of testbed device",
+    "figures --form simulated, figures --list; fault, port and ev of a run of testbed device",
 )
 WITH_ROOT = "run, shell, write-bw, write-lat, ev run, figures, bench, trace --live"
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
 import typer
 
@@ -55,6 +55,9 @@ TopologyName = Annotated[
 ]
 Src = Annotated[str, typer.Argument(metavar="SRC", help="The sending host, such as h0.")]
 Dst = Annotated[str, typer.Argument(metavar="DST", help="The receiving host, such as h4.")]
+RunForm: TypeAlias = Literal["emulated", "simulated"]
+"""How a command makes its runs, where it can make both."""
+
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 Pcap = Annotated[
     list[str] | None,

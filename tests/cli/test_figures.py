@@ -52,7 +52,7 @@ def test_overrides_change_all_runs_of_a_figure_and_its_setup(tmp_path: Path) -> 
 @pytest.mark.simulated
 def test_changed_runs_have_a_directory_of_their_own_and_say_what_changed(call: Call) -> None:
     settings = ("--longer", "2", "--set", "transport.evs=16")
-    called = call("figures", "19c", "--simulate", *settings, "--json")
+    called = call("figures", "19c", "--form", "simulated", *settings, "--json")
     (outcome,) = json.loads(called.out)
     assert outcome["overrides"] == "--longer 2 --set transport.evs=16"
     (run,) = outcome["runs"]
@@ -67,7 +67,7 @@ def test_changed_runs_have_a_directory_of_their_own_and_say_what_changed(call: C
 
 
 def test_a_key_that_scenarios_do_not_have_is_refused(call: Call) -> None:
-    called = call("figures", "9b", "--simulate", "--set", "transport.ev=2")
+    called = call("figures", "9b", "--form", "simulated", "--set", "transport.ev=2")
     assert called.status == 2
     assert "transport.ev" in called.err
     assert "evs" in called.err
@@ -75,7 +75,7 @@ def test_a_key_that_scenarios_do_not_have_is_refused(call: Call) -> None:
 
 @pytest.mark.parametrize("setting", ["name=x", "seed=7"])
 def test_what_tells_runs_apart_cannot_be_set(call: Call, setting: str) -> None:
-    called = call("figures", "9b", "--simulate", "--set", setting)
+    called = call("figures", "9b", "--form", "simulated", "--set", setting)
     assert called.status == 2
     assert "--seeds" in called.err
     assert not [*Path().iterdir()]

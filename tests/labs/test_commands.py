@@ -97,7 +97,7 @@ def test_a_tolerance_is_written_with_a_blank(at_work: Call, words: str, within: 
 def test_a_student_who_mistypes_rows_and_answers(at_work: Call, work: Work) -> None:
     for task in PREDICTED:
         assert at_work("lab", "predict", task, "1 RTT").status == 0
-    assert "it with --emulate" in at_work("lab", "run", "--slower", "2").err
+    assert "it with --form emulated" in at_work("lab", "run", "--slower", "2").err
     assert at_work("lab", "run", "--no-figures").status == 0
     for words, message in {
         "transmissions psn=3": "did you mean seq?",

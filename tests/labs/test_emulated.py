@@ -26,7 +26,7 @@ def _looked_at(work: Work, tmp_path: Path, made: MadeRun) -> None:
     assert work.evidence().runs == {}
     with pytest.raises(InputError, match="a prediction before the run failure"):
         predict(work, work.task("stall"), "2 RTT", None)
-    assert any("also without --emulate: failure" in note for note in notes(work))
+    assert any("also without --form emulated: failure" in note for note in notes(work))
     work.answers.write_text("awaited: 7\nwhy-longer: b\n")
     (tmp_path / "graded").mkdir()
     graded = grade(submit(work, tmp_path), LABS, None, tmp_path / "graded")

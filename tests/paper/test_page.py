@@ -57,7 +57,7 @@ def test_a_row_has_claim_commands_figures_and_verdict() -> None:
     assert "| [10](#10-a-t0-goes-down) | A T0 goes down | **does not hold** | not made |" in lines
     assert "### 10: A T0 goes down" in lines
     assert "sudo testbed figures 9a --seeds 1    # not made here" in lines
-    assert "testbed figures 9a --simulate --seeds 2" in lines
+    assert "testbed figures 9a --form simulated --seeds 2" in lines
     assert "| share / of it | ≥ 90.0% | 95.0% | - |" in lines
     assert "| share / of it | ≥ 90.0% | 50.0% **no** | - |" in lines
     assert "- share / of it: 50.0% simulated. Why: unknown" in lines
@@ -77,7 +77,7 @@ def test_bounds_that_differ_between_the_forms_are_both_named() -> None:
 
 def test_a_row_that_cannot_be_emulated_has_no_command_that_does() -> None:
     document = as_document([_row("22", share=0.95)], "images/paper", set())
-    assert "figures 22 --simulate" in document
+    assert "figures 22 --form simulated" in document
     assert "sudo" not in document
     assert "| holds | - |" in document
 

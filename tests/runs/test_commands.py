@@ -21,7 +21,7 @@ PLACE = ("--on", "local")
 
 def _figures(directory: Path, *options: str) -> list[dict[str, Any]]:
     """The outcomes of a figure that is simulated in a moment."""
-    command = (sys.executable, "-m", "testbed", "figures", "9b", "--simulate", "--json")
+    command = (sys.executable, "-m", "testbed", "figures", "9b", "--form", "simulated", "--json")
     done = completed([*command, "--results", str(directory), *options])
     assert done.returncode == ExitStatus.AS_EXPECTED, done.stderr
     outcomes: list[dict[str, Any]] = json.loads(done.stdout)

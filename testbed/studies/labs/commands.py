@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from testbed.cli.options import Json, NoFigures
+from testbed.cli.options import Json, NoFigures, RunForm
 from testbed.cli.screen import (
     ending_in_words,
     plain_table,
@@ -205,16 +205,19 @@ def run(
         str | None, typer.Argument(metavar="RUN", help="The run's name; without it the next one.")
     ] = None,
     no_figures: NoFigures = False,
-    emulated: Annotated[
-        bool,
+    form: Annotated[
+        RunForm,
         typer.Option(
-            "--emulate", help="With real packets (root), to look at: the simulated run counts."
+            "--form", help="Emulated: with real packets (root), to look at; simulated runs count."
         ),
-    ] = False,
+    ] = "simulated",
     slower: Annotated[
         float | None,
         typer.Option(
-            min=1, max=10, metavar="FACTOR", help="With --emulate: all times so many times longer."
+            min=1,
+            max=10,
+            metavar="FACTOR",
+            help="With --form emulated: all times so many times longer.",
         ),
     ] = None,
 ) -> None:
@@ -230,9 +233,10 @@ def run(
 
     work = work_here()
     name = checked_run(work, name)
+    emulated = form == "emulated"
     if slower is not None and not emulated:
         remedy = "leave --slower out: a simulated run does not depend on the machine"
-        raise InputError.of("--slower", f"{slower:g}", "it with --emulate", remedy)
+        raise InputError.of("--slower", f"{slower:g}", "it with --form emulated", remedy)
     drawn, factor = not no_figures, slower or 1.0
     with (
         ending_in_words(),

@@ -153,13 +153,13 @@ def emulate_run(
     """
     if is_hidden(work, name):
         remedy = f"find it in the simulated run first: testbed lab run {name}"
-        raise InputError.of("--emulate", name, "a run whose fault was found", remedy)
+        raise InputError.of("--form emulated", name, "a run whose fault was found", remedy)
     progress("emulating", 0.0)
     try:
         scenario = slowed(work.assignment.scenario(name), slower)
         result = _emulated(scenario, work.path / EMULATED, How(drawn=drawn))
     except MachineError as error:
-        remedy = f"{error.remedy}, or without --emulate: simulated runs are those that count"
+        remedy = f"{error.remedy}, or without --form emulated: simulated runs are those that count"
         raise MachineError(error.what, remedy) from None
     directory, summary = RunDirectory(result.directory), result.summary
     shown = directory.path.relative_to(work.path).as_posix()

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from testbed.cli import screen
-from testbed.cli.options import Json, On, Results, SetKeys, settings_of
+from testbed.cli.options import Json, On, Results, RunForm, SetKeys, settings_of
 from testbed.cli.summary import print_status
 from testbed.model.errors import ExitStatus, InputError
 from testbed.rights import acting_for
@@ -41,9 +41,9 @@ def figures(
         list[str] | None,
         typer.Argument(metavar="[FIG]...", help="Figures to make, such as 9a; default: all."),
     ] = None,
-    simulate: Annotated[
-        bool, typer.Option("--simulate", help="In virtual time, without root.")
-    ] = False,
+    form: Annotated[
+        RunForm, typer.Option("--form", help="With real packets (root), or in virtual time.")
+    ] = "emulated",
     full: Annotated[
         bool,
         typer.Option(
@@ -99,6 +99,7 @@ def figures(
     when the program crashed.
     """
     from testbed.emulation.experiment.machine import load_capacity
+    from testbed.runs.job import FORMS
     from testbed.runs.making import naming_how_to_resume, signals_stop
     from testbed.runs.many import REPEAT_S, RetryPolicy
     from testbed.runs.places import executor_at, keep_slower_out, know_finished, machines_of
@@ -106,11 +107,7 @@ def figures(
     from testbed.studies.paper.planning import forms_of, plan, select_figures
     from testbed.studies.paper.reproduction import reproduce
 
-    if simulate and full:
-        raise InputError.of("--full", "--simulate", "one of the two: --full does both")
-    forms: tuple[Form, ...] = ("emulated",)
-    if simulate or full:
-        forms = ("simulated",) if simulate else ("emulated", "simulated")
+    forms: tuple[Form, ...] = FORMS if full else (form,)
     chosen = select_figures(numbers or [], large=full)
     counts = seed_counts(seeds, full=full)
     repeat_s = REPEAT_S * counts["emulated"] if minutes is None else 60.0 * minutes

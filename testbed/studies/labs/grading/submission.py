@@ -180,7 +180,7 @@ def notes(work: Work) -> list[str]:
     seen = [run for run in runs if work.last("emulated", run=run) and not work.made_run(run)]
     if seen:
         names = ", ".join(seen)
-        said[f"make these runs also without --emulate: {names} (simulated runs count)"] = None
+        said[f"make these runs also without --form emulated: {names} (simulated runs count)"] = None
     return [*said]
 
 
