@@ -33,9 +33,12 @@ def trained(
     rows, start = [], 20.0
     for step in range(steps):
         end = start + USUAL_S + (costs if step == FAILS_AT else 0.0)
-        rows += [(start, end - host / 100, "step", step, 1_400_000, HOSTS) for host in range(HOSTS)]
+        rows += [
+            (start, end - host / 100, f"h{host}", "step", step, 1_400_000, HOSTS)
+            for host in range(HOSTS)
+        ]
         start = end
-    names = ("start_t", "t", "kind", "number", "bytes", "hosts")
+    names = ("start_t", "t", "host", "kind", "number", "bytes", "hosts")
     operations = pl.DataFrame(rows, schema=names, orient="row")
     fault = SimpleNamespace(effective_s=60.0, healed_s=80.0)
     made: Any = SimpleNamespace(
