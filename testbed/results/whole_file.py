@@ -5,7 +5,6 @@ import os
 import re
 import secrets
 import shutil
-import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -109,6 +108,8 @@ def scratch(prefix: str) -> Iterator[Path]:
         finally:
             shutil.rmtree(directory)
         return
+    import subprocess  # noqa: PLC0415 - most who write files make no scratch directory
+
     with subprocess.Popen(  # noqa: S603 - the directory is an argument, no part of the command
         ["/bin/sh", "-c", _REMOVE, "sh", directory],
         stdin=subprocess.PIPE,
